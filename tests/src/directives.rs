@@ -22,6 +22,7 @@
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `checks: all` | run rewritten with all checks only: what it tests is done by checks |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
+//! | `refuse-guard: text` | the rewrite with `--access guard` must be refused with this text |
 //! | `timeout: 60` | seconds for one run; default [`LIMIT`] |
 
 use crate::run::{Ending, LIMIT};
@@ -57,6 +58,7 @@ pub struct Directives {
     pub shared: Vec<u32>,
     pub all_checks_only: bool,
     pub refuse: Option<String>,
+    pub refuse_guard: Option<String>,
     pub timeout_s: u64,
 }
 
@@ -89,6 +91,7 @@ impl Directives {
             shared: Vec::new(),
             all_checks_only: false,
             refuse: None,
+            refuse_guard: None,
             timeout_s: LIMIT.as_secs(),
         };
         for line in lines {
@@ -149,6 +152,7 @@ impl Directives {
             "shared" => self.shared = numbers()?,
             "checks" if value == "all" => self.all_checks_only = true,
             "refuse" => self.refuse = Some(value.into()),
+            "refuse-guard" => self.refuse_guard = Some(value.into()),
             "timeout" => self.timeout_s = value.parse().map_err(|_| "not a number")?,
             _ => return Err("unknown directive".into()),
         }

@@ -46,6 +46,7 @@ pub const PROTOCOLS: [&str; list::COUNT] = {
 /// One way of rewriting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
+    pub access: &'static str,
     pub checks: &'static str,
     pub poll: &'static str,
     pub count: bool,
@@ -53,25 +54,35 @@ pub struct Mode {
 
 impl Mode {
     /// The modes in which each case is run.
-    pub const USUAL: [Mode; 2] =
-        [Mode { checks: "all", poll: "backedge", count: false }, Mode { checks: "none", poll: "none", count: false }];
+    pub const USUAL: [Mode; 2] = [Mode::of("guard", "all", "backedge"), Mode::of("tests", "none", "none")];
     /// The modes that are added in three configurations of a case.
-    pub const PARTIAL: [Mode; 2] = [
-        Mode { checks: "loads", poll: "backedge", count: false },
-        Mode { checks: "stores", poll: "backedge", count: false },
-    ];
+    pub const PARTIAL: [Mode; 3] =
+        [Mode::TESTS, Mode::of("tests", "loads", "backedge"), Mode::of("tests", "stores", "backedge")];
     /// The modes that are added once per case.
-    pub const RARE: [Mode; 3] = [
-        Mode { checks: "none", poll: "backedge", count: false },
-        Mode { checks: "all", poll: "none", count: false },
-        Mode { checks: "all", poll: "backedge", count: true },
+    pub const RARE: [Mode; 5] = [
+        Mode::of("tests", "none", "backedge"),
+        Mode::of("tests", "all", "none"),
+        Mode { count: true, ..Mode::TESTS },
+        Mode::of("guard", "all", "none"),
+        Mode { count: true, ..Mode::GUARD },
     ];
-    /// Everything checked: what a run of several nodes needs.
-    pub const ALL: Mode = Mode::USUAL[0];
+    /// What a run of several nodes needs: everything checked.
+    pub const GUARD: Mode = Mode::USUAL[0];
+    /// The same with a test in front of each access.
+    pub const TESTS: Mode = Mode::of("tests", "all", "backedge");
+
+    const fn of(access: &'static str, checks: &'static str, poll: &'static str) -> Mode {
+        Mode { access, checks, poll, count: false }
+    }
+
+    /// Whether several nodes can run what is rewritten so.
+    pub fn for_nodes(self) -> bool {
+        self == Mode::GUARD || self == Mode::TESTS
+    }
 
     /// A short name for messages and file names.
     pub fn name(self) -> String {
-        format!("checks-{}-poll-{}{}", self.checks, self.poll, if self.count { "-count" } else { "" })
+        format!("{}-checks-{}-poll-{}{}", self.access, self.checks, self.poll, if self.count { "-count" } else { "" })
     }
 }
 
@@ -81,7 +92,14 @@ impl Mode {
 /// `blizzard` could not be started.
 pub fn rewrite(input: &Path, output: &Path, mode: Mode) -> Result<Outcome, String> {
     let mut command = blizzard(["rewrite"]);
-    command.arg(input).arg("-o").arg(output).args(["--checks", mode.checks, "--poll", mode.poll]);
+    command.arg(input).arg("-o").arg(output).args([
+        "--access",
+        mode.access,
+        "--checks",
+        mode.checks,
+        "--poll",
+        mode.poll,
+    ]);
     if mode.count {
         command.arg("--count");
     }

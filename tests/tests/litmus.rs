@@ -1,5 +1,5 @@
 //! Litmus programs (`tests/litmus`) through rewritten binaries on two to four nodes: at least 10^5 rounds each, and only
-//! outcomes that some interleaving of the nodes' accesses in program order explains, with each protocol. One run without checks shows that
+//! outcomes that some interleaving of the nodes' accesses in program order explains, with each protocol and each `--access`. One run without checks shows that
 //! the harness does see a violation.
 
 use blizzard_test_harness::{Failed, Test};
@@ -22,18 +22,20 @@ fn main() {
     let mut tests = Vec::new();
     for (program, roles) in PROGRAMS {
         for nodes in roles..=MOST_NODES {
-            for protocol in PROTOCOLS {
-                tests.push(Test::new(format!("{program}_on_{nodes}_nodes_with_{protocol}"), move || {
-                    sequentially_consistent(program, nodes, protocol, LEAST_ROUNDS).map_err(Failed::from)
+            for (protocol, mode) in ways() {
+                let name = format!("{program}_on_{nodes}_nodes_with_{protocol}_{}", mode.access);
+                tests.push(Test::new(name, move || {
+                    sequentially_consistent(program, nodes, (protocol, mode), LEAST_ROUNDS).map_err(Failed::from)
                 }));
             }
         }
     }
     // Barriers and locks of the program's own; more nodes than processors, so that some spin for others that do not run.
     for nodes in [2, 4, 8] {
-        for protocol in PROTOCOLS {
-            tests.push(Test::new(format!("spin_on_{nodes}_nodes_with_{protocol}"), move || {
-                on_two_processors(|| sequentially_consistent("spin", nodes, protocol, LEAST_SPIN_ROUNDS))
+        for (protocol, mode) in ways() {
+            let name = format!("spin_on_{nodes}_nodes_with_{protocol}_{}", mode.access);
+            tests.push(Test::new(name, move || {
+                on_two_processors(|| sequentially_consistent("spin", nodes, (protocol, mode), LEAST_SPIN_ROUNDS))
                     .map_err(Failed::from)
             }));
         }
@@ -90,9 +92,19 @@ fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
     found.ok_or_else(|| format!("no line `{word} NUMBER` in: {}", outcome.describe()))
 }
 
-fn sequentially_consistent(program: &str, nodes: u32, protocol: &str, least_rounds: u64) -> Result<(), String> {
-    let work = WorkDir::new(&format!("litmus-{program}-{nodes}-{protocol}"))?;
-    let output = build(&work, program, Mode::ALL)?;
+/// Each protocol with each way to keep accesses from memory.
+fn ways() -> impl Iterator<Item = (&'static str, Mode)> {
+    PROTOCOLS.into_iter().flat_map(|protocol| [Mode::GUARD, Mode::TESTS].map(|mode| (protocol, mode)))
+}
+
+fn sequentially_consistent(
+    program: &str,
+    nodes: u32,
+    (protocol, mode): (&str, Mode),
+    least_rounds: u64,
+) -> Result<(), String> {
+    let work = WorkDir::new(&format!("litmus-{program}-{nodes}-{protocol}-{}", mode.access))?;
+    let output = build(&work, program, mode)?;
     tool::verify(&output, None)?.success()?;
     let outcome = play(&output, nodes, protocol)?;
     if number(&outcome, "rounds")? < least_rounds {
@@ -106,7 +118,7 @@ fn sequentially_consistent(program: &str, nodes: u32, protocol: &str, least_roun
 
 fn violation_is_seen(program: &str, nodes: u32) -> Result<(), String> {
     let work = WorkDir::new(&format!("litmus-{program}-unchecked"))?;
-    let output = build(&work, program, Mode { checks: "none", poll: "backedge", count: false })?;
+    let output = build(&work, program, Mode { checks: "none", ..Mode::TESTS })?;
     let outcome = play(&output, nodes, PROTOCOLS[0])?;
     match number(&outcome, "forbidden")? {
         0 => Err(format!("no forbidden outcome without checks: {}", outcome.describe())),

@@ -23,6 +23,9 @@ struct Cli {
     /// Only workloads whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// Compare with other tools as well; takes an hour
+    #[arg(long)]
+    others: bool,
     /// A Python that has the package `frida`
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     frida: String,
@@ -35,7 +38,7 @@ struct Cli {
 struct Row {
     name: &'static str,
     kind: Kind,
-    /// Relocated, loads, stores, all, all + polls: ratio and spread.
+    /// Relocated, loads, stores, all, all + polls, guarded: ratio and spread.
     ratios: Vec<(f64, f64, f64)>,
     /// As [`others::NAMES`].
     others: [others::Ratio; others::NAMES.len()],
@@ -76,7 +79,7 @@ fn run(cli: &Cli) -> Result<(), String> {
     failed.extend(tools.missing.iter().cloned());
     for workload in &list {
         bar.set_message(workload.name);
-        match measure(workload, cli.runs, &tools, &own, &mut signals) {
+        match measure(workload, cli, &tools, &own, &mut signals) {
             Ok(row) => rows.push(row),
             Err(e) => failed.push(format!("{}: {}", workload.name, e.trim().replace('\n', "; "))),
         }
@@ -90,7 +93,8 @@ fn run(cli: &Cli) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(w: &Workload, runs: u32, tools: &others::Tools, own: &Path, signals: &mut Signals) -> Result<Row, String> {
+fn measure(w: &Workload, cli: &Cli, tools: &others::Tools, own: &Path, signals: &mut Signals) -> Result<Row, String> {
+    let runs = cli.runs;
     let mut command = Command::new(own);
     command.args(["overhead", "--json", "-r", &runs.to_string(), "--"]).arg(&w.program).args(&w.args);
     command.stdin(match &w.stdin {
@@ -104,7 +108,10 @@ fn measure(w: &Workload, runs: u32, tools: &others::Tools, own: &Path, signals: 
     };
     let variants = report["variants"].as_array().ok_or("no variants in the report")?;
     let count = |name: &str| report["counts"][name].as_f64().unwrap_or(f64::NAN);
-    let others = others::measure(w, runs, tools, signals)?;
+    let others = match cli.others {
+        true => others::measure(w, runs, tools, signals)?,
+        false => std::array::from_fn(|_| Err("-".to_owned())),
+    };
     let mut remarks: Vec<String> =
         report["remarks"].as_array().into_iter().flatten().filter_map(|r| Some(r.as_str()?.to_owned())).collect();
     // A trap costs microseconds: thousands are what a program pays for.
@@ -136,12 +143,14 @@ fn table(rows: &[Row], failed: &[String], runs: u32) -> String {
     );
     line(format!("{}\n", machine()));
     let others = others::NAMES.join(" | ");
-    line(format!("| program | relocated | loads | stores | all | all + polls | {others} | checks | inserted |"));
-    line(format!("|{}", "---|".repeat(8 + others::NAMES.len())));
+    line(format!(
+        "| program | relocated | loads | stores | all | all + polls | guarded | {others} | checks | inserted |"
+    ));
+    line(format!("|{}", "---|".repeat(9 + others::NAMES.len())));
     for row in rows {
         let mut cells = vec![row.name.to_owned()];
         cells.extend(row.ratios.iter().enumerate().map(|(k, (median, min, max))| {
-            if k == 4 { format!("**{median:.2}** ({min:.2} .. {max:.2})") } else { format!("{median:.2}") }
+            if k == 5 { format!("**{median:.2}** ({min:.2} .. {max:.2})") } else { format!("{median:.2}") }
         }));
         cells.extend(row.others.iter().map(|o| o.as_ref().map_or_else(Clone::clone, |r| format!("{:.2}", r.median))));
         cells.push(format!("{:.3}", row.checks));
@@ -154,6 +163,8 @@ fn table(rows: &[Row], failed: &[String], runs: u32) -> String {
     for (what, kind, column, aim) in [
         ("relocation alone, kernels", Kind::Kernel, 0, "mean 1.01, worst 1.05"),
         ("relocation alone, applications", Kind::Application, 0, "mean 1.01, worst 1.05"),
+        ("guarded, kernels", Kind::Kernel, 5, "mean 1.02, worst 1.06"),
+        ("guarded, applications", Kind::Application, 5, "mean 1.02, worst 1.08"),
         ("all checks + polls, kernels", Kind::Kernel, 4, "mean 1.15, worst 1.5"),
         ("all checks + polls, applications", Kind::Application, 4, "each 1.10"),
     ] {

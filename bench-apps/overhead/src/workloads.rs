@@ -78,7 +78,107 @@ pub fn all(folder: &Path, blizzard: &Path) -> Result<(Vec<Workload>, Vec<String>
             Err(why) => left_out.push(why),
         }
     }
+    match own_programs(folder) {
+        Ok(workloads) => list.extend(workloads),
+        Err(why) => left_out.push(why),
+    }
+    text(&at("text"), 8 << 20)?;
+    for tool in &TOOLS {
+        match find(tool.program) {
+            Ok(program) => list.push(tool.workload(program, &at("text"))),
+            Err(why) => left_out.push(why),
+        }
+    }
+    match compiler(folder) {
+        Ok(workload) => list.push(workload),
+        Err(why) => left_out.push(why),
+    }
     Ok((list, left_out))
+}
+
+/// An installed program. `{}` among its arguments is a text of 8 MiB.
+struct Tool {
+    name: &'static str,
+    program: &'static str,
+    args: &'static [&'static str],
+}
+
+impl Tool {
+    fn workload(&self, program: PathBuf, text: &Path) -> Workload {
+        let text = text.to_string_lossy();
+        let args: Vec<&str> = self.args.iter().map(|&arg| if arg == "{}" { &*text } else { arg }).collect();
+        application(self.name, program, &args)
+    }
+}
+
+const PYTHON: &str = "
+class Node:
+    def __init__(self, key): self.key, self.left, self.right = key, None, None
+def insert(root, key):
+    while True:
+        side = 'left' if key < root.key else 'right'
+        child = getattr(root, side)
+        if child is None: return setattr(root, side, Node(key))
+        root = child
+words, state, root = {}, 1, Node(500000)
+for i in range(60000):
+    state = state * 1103515245 + 12345 & 0x7fffffff
+    words[f'w{state % 997}'] = words.get(f'w{state % 997}', 0) + i
+    insert(root, state % 1000000)
+print(sorted(words.items())[:3], sum(x * x for x in range(1000000)) % 997)";
+const PERL: &str = "my ($s, %h) = (1); for my $i (1 .. 700000) { $s = ($s * 1103515245 + 12345) & 0x7fffffff; $h{$s % 9973} .= chr(97 + $i % 26) if $i % 3; }
+my $n = 0; for (sort { $h{$a} cmp $h{$b} } keys %h) { $n += length if $h{$_} =~ /a[^b]*c/ } print \"$n\\n\";";
+const SHELL: &str = "i=0; s=7; t=; while [ $i -lt 90000 ]; do s=$(( (s * 69069 + 1) % 65536 )); case $s in *7*) t=$s${t%??????????};; esac; i=$((i + 1)); done; echo $s $t";
+const AWK: &str = "{ for (i = 1; i <= NF; i++) count[$i]++ } END { for (w in count) if (count[w] > most) most = count[w]; print NR, most }";
+
+const TOOLS: [Tool; 13] = [
+    Tool { name: "python", program: "python3", args: &["-S", "-c", PYTHON] },
+    Tool { name: "perl", program: "perl", args: &["-e", PERL] },
+    Tool { name: "bash", program: "bash", args: &["-c", SHELL] },
+    Tool { name: "dash", program: "dash", args: &["-c", SHELL] },
+    Tool { name: "awk", program: "mawk", args: &[AWK, "{}"] },
+    Tool { name: "sed", program: "sed", args: &["-n", "-E", "s/(str|th)[aeiou]([0-9]+)/\\2\\1/g; /77/p", "{}"] },
+    Tool { name: "sort", program: "sort", args: &["--parallel=1", "{}"] },
+    Tool { name: "gzip", program: "gzip", args: &["-c", "-6", "{}"] },
+    Tool { name: "bzip2", program: "bzip2", args: &["-c", "{}"] },
+    Tool { name: "zstd", program: "zstd", args: &["-c", "-12", "--single-thread", "-q", "{}"] },
+    Tool { name: "grep", program: "grep", args: &["-c", "-E", "(str|th)[aeiou]+7[0-9a-f]* +(th|w)[aeiou]", "{}"] },
+    Tool {
+        name: "jq",
+        program: "jq",
+        args: &["-n", "[range(150000) | {a: ., b: (. * 7 % 1001 | tostring)}] | group_by(.b) | map(length) | add"],
+    },
+    Tool { name: "sha256sum", program: "sha256sum", args: &["{}", "{}", "{}", "{}", "{}", "{}", "{}", "{}"] },
+];
+
+/// An interpreter with computed jumps, and what C++ programs do.
+fn own_programs(folder: &Path) -> Result<Vec<Workload>, String> {
+    let build = |compiler: &str, source: &str, name: &str| {
+        let to = folder.join(name);
+        must(Command::new(compiler).args(["-O2", "-g"]).arg(sources().join(source)).arg("-o").arg(&to)).map(|_| to)
+    };
+    let mut list = vec![application("interpreter", build(c_compiler(), "interpreter.c", "interpreter")?, &["2000"])];
+    let objects = build("g++", "objects.cpp", "objects")?;
+    for (name, what, rounds) in [
+        ("maps (C++)", "maps", "250"),
+        ("exceptions (C++)", "exceptions", "3500"),
+        ("callbacks (C++)", "callbacks", "500"),
+    ] {
+        list.push(application(name, objects.clone(), &[what, rounds]));
+    }
+    Ok(list)
+}
+
+/// GCC's compiler proper compiles the kernels.
+fn compiler(folder: &Path) -> Result<Workload, String> {
+    let name = must(Command::new("gcc").arg("-print-prog-name=cc1"))?;
+    let program = PathBuf::from(String::from_utf8_lossy(&name).trim());
+    if !program.is_file() {
+        return Err("cc1 is not installed".into());
+    }
+    let (source, object) = (sources().join("kernels.c"), folder.join("kernels.s"));
+    let args = [&*source.to_string_lossy(), "-quiet", "-O2", "-o", &*object.to_string_lossy()];
+    Ok(application("cc1", program, &args))
 }
 
 fn application(name: &'static str, program: PathBuf, args: &[&str]) -> Workload {

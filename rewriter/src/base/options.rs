@@ -71,7 +71,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             checks: Checks::All,
-            access: Access::Tests,
+            access: Access::Guard,
             poll: Poll::Backedge,
             count: false,
             blocks: false,
@@ -91,6 +91,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The default ones, with a test in front of each access.
+    pub fn tests() -> Options {
+        Options { access: Access::Tests, ..Options::default() }
+    }
+
     /// Whether anything is inserted into the code.
     pub fn inserts(&self) -> bool {
         self.checks != Checks::None || self.poll != Poll::None || self.blocks

@@ -35,8 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Measure what checks and polls cost a program, and show where
 ///
-/// Six variants of the program run in turn, as one node, on one processor: the original; relocated without checks; with checks of loads, of
-/// stores, of both; and with polls as well. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
+/// Seven variants of the program run in turn, as one node, on one processor: the original; relocated without checks; with checks of loads, of
+/// stores, of both; with polls as well, as `--access tests` has it; and guarded, as it runs by default. The checks are what each access
+/// would cost if all data were shared. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard overhead -- ./em3d --iters 20\n  \
@@ -102,7 +103,7 @@ impl OverheadCommand {
         let counting = match self.no_counts {
             true => None,
             false => {
-                Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::default() })?.0)
+                Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::tests() })?.0)
             }
         };
         let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
@@ -129,7 +130,7 @@ impl OverheadCommand {
 
     /// A variant's program file, and how large its code is.
     fn prepare(&self, input: &input::Input, variant: Variant) -> Result<(PathBuf, CodeSize)> {
-        self.prepare_with(input, variant, Options::default())
+        self.prepare_with(input, variant, Options::tests())
     }
 
     fn prepare_with(&self, input: &input::Input, variant: Variant, base: Options) -> Result<(PathBuf, CodeSize)> {

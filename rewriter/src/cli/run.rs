@@ -5,7 +5,7 @@
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use crate::base::error::{Error, Result};
-use crate::base::options::{Options, Poll};
+use crate::base::options::{Access, Options, Poll};
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
@@ -103,7 +103,9 @@ impl RunCommand {
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
         }
         if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
-            tell(&format!("warning: {}: its libraries' accesses to shared memory are not checked\n", name.display()));
+            let unseen =
+                if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
+            tell(&format!("warning: {}: its libraries' {unseen}\n", name.display()));
         }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
@@ -157,11 +159,17 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outc
     let with = |counter: Counter| outcome.nodes.iter().filter(|n| n.report.counters[counter as usize] > 0).count();
     let unchecked = with(Counter::UncheckedCode);
     if nodes > 1 && unchecked > 0 {
-        tell(&format!(
-            "note: {name}: {unchecked} nodes ran code that is not rewritten (generated, or of a library that was left as it is): its accesses were \
-             not checked\n"
-        ));
-    } else if nodes == 1 && with(Counter::GeneratedCode) > 0 && (flags.check_loads || flags.check_stores) {
+        let what = if flags.guard {
+            "(of a library that was left as it is): its system calls were not seen"
+        } else {
+            "(generated, or of a library that was left as it is): its accesses were not checked"
+        };
+        tell(&format!("note: {name}: {unchecked} nodes ran code that is not rewritten {what}\n"));
+    } else if nodes == 1
+        && !flags.guard
+        && with(Counter::GeneratedCode) > 0
+        && (flags.check_loads || flags.check_stores)
+    {
         tell(&format!(
             "note: {name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only\n"
         ));
@@ -261,6 +269,7 @@ fn incomplete(flags: ModuleFlags) -> Option<String> {
 /// The options as the output file records them.
 fn flags_of(options: &Options) -> ModuleFlags {
     ModuleFlags {
+        guard: options.access == Access::Guard,
         check_loads: options.checks.loads(),
         check_stores: options.checks.stores(),
         polls: options.poll == Poll::Backedge,
@@ -277,6 +286,7 @@ fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -
         asked.checks.is_some() && (found.check_loads, found.check_stores) != (wanted.check_loads, wanted.check_stores);
     let differs = [
         (checks_differ, "--checks"),
+        (asked.access.is_some() && found.guard != wanted.guard, "--access"),
         (asked.poll.is_some() && found.polls != wanted.polls, "--poll"),
         (asked.count && !found.counting, "--count"),
         (asked.count_blocks && !found.blocks, "--count-blocks"),
@@ -318,6 +328,7 @@ mod tests {
         assert!(refuse_other_options("p", plain, RewriteOptions { checks: Some(Checks::All), ..none }).is_ok());
         for (asked, option) in [
             (RewriteOptions { checks: Some(Checks::Stores), ..none }, "--checks"),
+            (RewriteOptions { access: Some(Access::Tests), ..none }, "--access"),
             (RewriteOptions { poll: Some(Poll::None), ..none }, "--poll"),
             (RewriteOptions { count: true, ..none }, "--count"),
             (RewriteOptions { passes: PassOptions { no_merge: true, ..none.passes }, ..none }, "passes"),

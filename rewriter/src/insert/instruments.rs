@@ -18,7 +18,7 @@
 use crate::insert::block_recorder::Place;
 use crate::insert::code::Code;
 use crate::insert::site::{Done, Site};
-use crate::insert::{polls, sequences, stack_test};
+use crate::insert::{guard, polls, sequences, stack_test};
 use crate::plan::decision::{Class, Decision};
 
 /// What is inserted at an instruction. (A strip is inserted in two pieces: [`crate::insert::strip`].)
@@ -46,7 +46,10 @@ pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
             }
         }
         Instrument::Poll => polls::poll(code, site),
-        Instrument::Check(decision) => sequences::check(code, site, &decision)?,
+        Instrument::Check(decision) => match site.plain {
+            Some(plain) => guard::check(code, site, &decision, plain)?,
+            None => sequences::check(code, site, &decision)?,
+        },
         Instrument::StackTest => stack_test::insert(code, site),
     }
     if !code.recorder.is_on() {

@@ -22,9 +22,9 @@ pub(crate) mod stack_test;
 
 pub(crate) mod screen;
 
-pub(crate) mod guard;
-
 pub(crate) mod sequences;
+
+pub(crate) mod guard;
 
 pub(crate) mod instruments;
 

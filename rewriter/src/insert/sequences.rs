@@ -6,22 +6,19 @@ use crate::decode::regs::{RegSet, operand_regs};
 use crate::facts::access::Plain;
 use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::code::{Code, Target};
+use crate::insert::screen;
 use crate::insert::site::{
     Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
 };
 use crate::insert::stubs::{
     bit_string, chained_stub, denies, miss_call, shared_tail, short_stub, straddle_test, test_tag,
 };
-use crate::insert::{guard, screen};
 use crate::plan::checks::Planned;
 use crate::plan::decision::{Decision, is_big};
 use blizzard_contract::{self as contract, VsibDesc};
 
 /// Emits what is decided for the access of the instruction.
 pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
-    if let Some(plain) = site.plain {
-        return guard::check(code, site, decision, plain);
-    }
     match decision {
         Decision::Nothing | Decision::Unchecked(_) => Ok(()),
         Decision::Refused(reason) => Err(reason),

@@ -4,7 +4,7 @@
 //!
 //! ```json
 //! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
-//!   "options": { "check_loads": true, "check_stores": true, "polls": true, "counting": false },
+//!   "options": { "guard": true, "check_loads": true, "check_stores": true, "polls": true, "counting": false },
 //!   "totals": { "read_misses": 7, … },
 //!   "per_node": [ { "node": 0, "exit_status": 0, "counters": { "read_misses": 3, … } }, … ] }
 //! ```

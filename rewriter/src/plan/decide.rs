@@ -191,7 +191,7 @@ mod tests {
             let mut bytes = vec![0xa1];
             bytes.extend(at.to_le_bytes());
             let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
-            one(&insn, &mut InstructionInfoFactory::new(), &Options::default())
+            one(&insn, &mut InstructionInfoFactory::new(), &Options::tests())
         };
         for at in [contract::SEGMENT_BASE, contract::USER_BASE, contract::USER_BASE + contract::USER_BYTES - 1] {
             assert!(matches!(decide(at), Decision::Refused(_)), "{at:#x}");

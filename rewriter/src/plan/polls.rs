@@ -358,12 +358,12 @@ mod tests {
             // Two heads of which every cycle has both.
             ("1: nop\n2: dec rdi\n jz 3f\n dec rsi\n jz 2b\n jmp 1b\n3: nop", 1, 1),
         ] {
-            let (found, counts) = with(body, Options::default());
+            let (found, counts) = with(body, Options::tests());
             assert_eq!((found, counts.polls_left_out, counts.polls_recursive), (polls, left_out, 0), "{body}");
-            let all = with(body, Options { place_polls: false, ..Options::default() });
+            let all = with(body, Options { place_polls: false, ..Options::tests() });
             assert_eq!((all.0, all.1.polls_left_out), (polls + left_out, 0), "{body}");
-            assert_eq!(with(body, Options { fuel: Some(0), ..Options::default() }).0, polls + left_out, "{body}");
-            assert_eq!(with(body, Options { poll: Poll::None, ..Options::default() }).0, 0, "{body}");
+            assert_eq!(with(body, Options { fuel: Some(0), ..Options::tests() }).0, polls + left_out, "{body}");
+            assert_eq!(with(body, Options { poll: Poll::None, ..Options::tests() }).0, 0, "{body}");
         }
     }
 
@@ -380,7 +380,7 @@ mod tests {
             ("call g\n call g\n call h\n ret\nh: call g", 0),
         ] {
             for place_polls in [true, false] {
-                let (found, counts) = with(body, Options { place_polls, ..Options::default() });
+                let (found, counts) = with(body, Options { place_polls, ..Options::tests() });
                 let looping = u64::from(body.contains("jnz 1b") || !place_polls && body.contains("jmp f"));
                 assert_eq!((found, counts.polls_recursive), (polls, polls - looping.min(polls)), "{body}");
             }
@@ -399,7 +399,7 @@ mod tests {
         ] {
             let input = program(body);
             for (place_polls, saves) in [(true, 0), (false, saved)] {
-                let options = Options { place_polls, ..Options::default() };
+                let options = Options { place_polls, ..Options::tests() };
                 let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
                 let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
                 assert!(audit.is_clean(), "{body}\n{audit}");

@@ -18,6 +18,8 @@ use std::mem::offset_of;
 /// The options of a rewrite, as the output records them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ModuleFlags {
+    /// Shared memory faults; without: each access is tested.
+    pub guard: bool,
     pub check_loads: bool,
     pub check_stores: bool,
     pub polls: bool,
@@ -31,6 +33,7 @@ pub struct ModuleFlags {
 impl From<u64> for ModuleFlags {
     fn from(bits: u64) -> Self {
         ModuleFlags {
+            guard: bits & module_flags::GUARD != 0,
             check_loads: bits & module_flags::CHECK_LOADS != 0,
             check_stores: bits & module_flags::CHECK_STORES != 0,
             polls: bits & module_flags::POLLS != 0,
@@ -128,6 +131,7 @@ mod tests {
         info.extend((module_flags::CHECK_STORES | module_flags::COUNTING).to_ne_bytes());
         let flags = rewritten_with(&with_section(INFO_SECTION, &info)).unwrap();
         let expected = ModuleFlags {
+            guard: false,
             check_loads: false,
             check_stores: true,
             polls: false,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Code with everything that is decided, and the options for it.
 fn samples() -> Vec<(&'static str, Options)> {
-    let all = Options::default();
+    let all = Options::tests();
     vec![
         ("mov rax, [rdi]\n mov rcx, [rdi+8]\n mov [rsp-8], rax\n mov edx, [rip+memory]\n push rax\n pop rax", all),
         ("mov eax, fs:[0]\n mov eax, [edi]\n lock add [rdi], rax\n add [rsi], rax\n xchg [rsi+512], rax", all),
@@ -39,7 +39,7 @@ fn points() -> Vec<Point> {
 #[test]
 fn each_reason_and_each_answer_occurs() {
     let mut points = points();
-    points.extend(told("int 0x80", &Options::default()).functions.into_iter().flat_map(|f| f.points));
+    points.extend(told("int 0x80", &Options::tests()).functions.into_iter().flat_map(|f| f.points));
     let reasons: BTreeSet<Reason> = points.iter().filter_map(|p| p.reason).collect();
     assert_eq!(reasons, BTreeSet::from(Reason::ALL));
     use Answer::*;
@@ -101,7 +101,7 @@ fn sequences_stand_where_something_is_inserted() {
         let points = told(body, &options).functions.into_iter().flat_map(|f| f.points);
         points.filter(|p| p.decision == Answer::Checked).map(|p| p.sequence.unwrap()).collect::<Vec<_>>()
     };
-    let plain = Options { screens: false, ..Options::default() };
+    let plain = Options { screens: false, ..Options::tests() };
     let [free] = &of("mov rax, [rdi]\n cmp rax, 1", plain)[..] else { panic!("one check") };
     assert_eq!((free.instructions, free.flags, free.saved.len()), (4, Flags::Dead, 0));
     let [saved] = &of("cmp rdi, rsi\n mov rcx, [rdi]\n sete al", plain)[..] else { panic!("one check") };
@@ -111,7 +111,7 @@ fn sequences_stand_where_something_is_inserted() {
 #[test]
 fn functions_are_found_by_name_and_by_address() {
     let input = program("mov rax, [rdi]");
-    let of = |function| decisions(&input, "p", &Options::default(), function);
+    let of = |function| decisions(&input, "p", &Options::tests(), function);
     let all = of(None).expect("an analysis").functions;
     let f = all.iter().find(|f| f.name == "f").expect("a function");
     let inside = format!("{:#x}", f.address + 1);

@@ -71,7 +71,7 @@ fn with(body: &str, options: Options) -> (Counts, u64) {
 }
 
 fn counts(body: &str) -> Counts {
-    with(body, Options::default()).0
+    with(body, Options::tests()).0
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn nothing_counts_where_the_runtime_may_be_entered() {
 #[test]
 fn a_system_call_writes_its_result() {
     let body = "mov eax, 39\n mov rdx, rax\n syscall\n mov r8, [rsi+rdx]\n mov r9, [rsi+rax]";
-    let (done, checks) = with(body, Options::default());
+    let (done, checks) = with(body, Options::tests());
     assert_eq!((done.merged, checks), (0, 2));
 }
 
@@ -140,8 +140,8 @@ fn a_system_call_writes_its_result() {
 fn code_that_a_computed_jump_enters_holds_no_stack_address() {
     let unrolled = "1: mov rbp, rsp\n .balign 8\n mov rax, [rbp-8]\n .balign 8\n mov rax, [rbp-16]";
     let body = format!("lea rax, [rip+1f]\n lea rax, [rax+rcx*8]\n jmp rax\n .balign 8\n{unrolled}");
-    assert_eq!(with(&body, Options { merge: false, ..Options::default() }).1, 2);
-    assert_eq!(with(unrolled, Options { merge: false, ..Options::default() }).1, 0);
+    assert_eq!(with(&body, Options { merge: false, ..Options::tests() }).1, 2);
+    assert_eq!(with(unrolled, Options { merge: false, ..Options::tests() }).1, 0);
     // Without frames, jump and target are not connected.
     let bare = format!(
         ".intel_syntax noprefix
@@ -161,14 +161,14 @@ memory: .fill 64, 1, 1
 "
     );
     let input = assembled(&bare);
-    let rewritten = pipeline::rewrite(&input, "p", &Options { merge: false, ..Options::default() }).expect("rewrite");
+    let rewritten = pipeline::rewrite(&input, "p", &Options { merge: false, ..Options::tests() }).expect("rewrite");
     assert_eq!(rewritten.report.checks, 2);
 }
 
 /// It copies frame pointers of outer procedures from where rbp points to, which passed for the stack.
 #[test]
 fn frames_of_nested_procedures_are_refused() {
-    let rewritten = |body| pipeline::rewrite(&program(body), "p", &Options::default());
+    let rewritten = |body| pipeline::rewrite(&program(body), "p", &Options::tests());
     assert!(rewritten("mov rbp, rdi\n enter 16, 1\n leave").is_ok());
     let refused = rewritten("mov rbp, rdi\n enter 16, 2\n leave").expect_err("refused");
     assert_eq!(refused.refusals.len(), 1, "{refused:?}");
@@ -199,7 +199,7 @@ int main(int n, char **v) { return sum((long *)v, n) == 0; }
         let made = Command::new("g++").current_dir(&dir).args(arguments).status();
         assert!(made.expect("a compiler is installed").success());
         let input = std::fs::read(dir.path().join("p")).expect("read program");
-        let rewritten = pipeline::rewrite(&input, "p", &Options::default()).expect("rewrite");
+        let rewritten = pipeline::rewrite(&input, "p", &Options::tests()).expect("rewrite");
         let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
         assert!(audit.is_clean(), "{flag}\n{audit}");
         assert_eq!(rewritten.report.optimiser.copies, copies, "{flag}");
@@ -210,7 +210,7 @@ int main(int n, char **v) { return sum((long *)v, n) == 0; }
 #[test]
 fn a_bit_string_may_have_its_offset_in_rax() {
     for body in ["bt [rsi], rax", "bts dword ptr [rax+8], eax", "btr [rdi+rax*2], ax"] {
-        assert_eq!(with(body, Options::default()).1, 1, "{body}");
+        assert_eq!(with(body, Options::tests()).1, 1, "{body}");
     }
 }
 
@@ -274,10 +274,10 @@ fn checks_are_widened_over_branches() {
         let body = format!("{branch}{rest}");
         let done = counts(&body);
         assert_eq!((done.widened, done.dominated, done.given_back), (widened, dominated, 0), "{body}");
-        let off = Options { ahead: false, ..Options::default() };
+        let off = Options { ahead: false, ..Options::tests() };
         let done = with(&body, off).0;
         assert_eq!(done.widened, 0, "{body}");
-        let unpolled = Options { poll: Poll::None, ..Options::default() };
+        let unpolled = Options { poll: Poll::None, ..Options::tests() };
         assert_eq!(with(&body, unpolled).0.widened, widened, "{body}");
     }
 }
@@ -285,7 +285,7 @@ fn checks_are_widened_over_branches() {
 #[test]
 fn loops_without_polls_carry_checks_around() {
     let body = "mov rax, [rdi]\n1: mov rcx, [rdi]\n add rdx, rcx\n dec rsi\n jnz 1b";
-    let options = Options { strips: false, ..Options::default() };
+    let options = Options { strips: false, ..Options::tests() };
     assert_eq!(with(body, Options { poll: Poll::None, ..options }).0.dominated, 1);
     assert_eq!(with(body, options).0.dominated, 0, "the poll may give the block away");
     let moving = "mov rax, [rdi]\n1: mov rcx, [rdi]\n add rdi, 8\n dec rsi\n jnz 1b";
@@ -335,11 +335,11 @@ fn loops_test_for_several_iterations() {
     ] {
         for poll in [Poll::Backedge, Poll::None] {
             for count in [false, true] {
-                let done = with(&body, Options { poll, count, ..Options::default() }).0;
+                let done = with(&body, Options { poll, count, ..Options::tests() }).0;
                 assert_eq!((done.strips, done.stripped, done.given_back), (strips, stripped, 0), "{body}");
             }
         }
-        let off = Options { strips: false, ..Options::default() };
+        let off = Options { strips: false, ..Options::tests() };
         assert_eq!(with(&body, off).0.strips, 0, "{body}");
     }
 }
@@ -378,15 +378,15 @@ fn loops_run_in_copies() {
     ] {
         for poll in [Poll::Backedge, Poll::None] {
             for count in [false, true] {
-                let done = with(&body, Options { poll, count, ..Options::default() }).0;
+                let done = with(&body, Options { poll, count, ..Options::tests() }).0;
                 assert_eq!((done.strips, done.copies, done.given_back), (1, copies, 0), "{body}");
             }
         }
-        for off in [Options { strips: false, ..Options::default() }, Options { copies: false, ..Options::default() }] {
+        for off in [Options { strips: false, ..Options::tests() }, Options { copies: false, ..Options::tests() }] {
             assert_eq!(with(&body, off).0.copies, 0, "{body}");
         }
         // The first transformation is the strip.
-        let first = with(&body, Options { fuel: Some(1), place_polls: false, ..Options::default() }).0;
+        let first = with(&body, Options { fuel: Some(1), place_polls: false, ..Options::tests() }).0;
         assert_eq!((first.strips, first.copies), (1, 0), "{body}");
     }
 }
@@ -396,9 +396,9 @@ fn loops_run_in_copies() {
 fn nothing_behind_a_copy_counts_on_its_loop() {
     let body = "1: mov ecx, [rdi]\n mov rax, [rsi+rcx*8]\n add rdi, 4\n cmp rdi, rdx\n jne 1b\n mov r8, [rsi+rcx*8]";
     let poll = Poll::None;
-    let done = with(body, Options { poll, ..Options::default() }).0;
+    let done = with(body, Options { poll, ..Options::tests() }).0;
     assert_eq!((done.copies, done.dominated), (1, 0));
-    let done = with(body, Options { poll, copies: false, ..Options::default() }).0;
+    let done = with(body, Options { poll, copies: false, ..Options::tests() }).0;
     assert_eq!((done.copies, done.dominated), (0, 1));
 }
 
@@ -427,7 +427,7 @@ fn a_check_in_between_acquires_what_still_counts() {
 #[test]
 fn switches_and_fuel_are_obeyed() {
     let body = "mov rax, [rdi]\n mov rcx, [rdi+8]\n mov rdx, [rdi+16]\n test rdx, rdx\n jz 1f\n mov [rsi], rax\n mov r8, [rdi]\n1: nop";
-    let all = Options::default();
+    let all = Options::tests();
     for (options, merged, dominated, left) in [
         (all, 2, 1, 2),
         (Options { merge: false, ahead: false, ..all }, 0, 1, 4),
@@ -491,9 +491,9 @@ fn registers_are_kept_in_the_red_zone_where_nothing_else_is() {
         ("mov rcx, rsp\n movq xmm0, rcx\n call g", 0),
     ] {
         // A screen needs no register.
-        let options = Options { screens: false, ..Options::default() };
+        let options = Options { screens: false, ..Options::tests() };
         assert_eq!(spills(behind, options), (1, kept), "{behind}");
         assert_eq!(spills(behind, Options { red_zone: false, ..options }), (1, 0), "{behind}");
-        assert_eq!(spills(behind, Options::default()), (0, 0), "{behind}");
+        assert_eq!(spills(behind, Options::tests()), (0, 0), "{behind}");
     }
 }

@@ -37,12 +37,17 @@ use std::fmt;
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
 /// The files of all runtimes that this rewriter puts into programs, and what code each serves.
-pub static FILES: [(Access, &[u8]); 3] =
-    [(Access::Tests, BLOB), (Access::Tests, BLOB_INSTRUMENTS), (Access::Guard, BLOB_GUARD)];
+pub static FILES: [(Access, &[u8]); 4] = [
+    (Access::Tests, BLOB),
+    (Access::Tests, BLOB_INSTRUMENTS),
+    (Access::Guard, BLOB_GUARD),
+    (Access::Guard, BLOB_GUARD_INSTRUMENTS),
+];
 /// That of guarded code.
 static BLOB_GUARD: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD"));
-/// The same with the feature `instruments`.
+/// Both with the feature `instruments`.
 static BLOB_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_INSTRUMENTS"));
+static BLOB_GUARD_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD_INSTRUMENTS"));
 
 const PAGE_BYTES: u64 = 4096;
 const PF_R: u32 = elf::PF_R.0;
@@ -143,8 +148,11 @@ impl Blob {
     ///
     /// # Errors
     /// As [`Blob::embedded`].
-    pub fn with_instruments() -> Result<Self> {
-        Blob::parse(BLOB_INSTRUMENTS)
+    pub fn with_instruments(access: Access) -> Result<Self> {
+        Blob::parse(match access {
+            Access::Tests => BLOB_INSTRUMENTS,
+            Access::Guard => BLOB_GUARD_INSTRUMENTS,
+        })
     }
 
     /// Parses a blob.

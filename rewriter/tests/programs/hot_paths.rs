@@ -463,7 +463,7 @@ fn a_copy_of_a_loop_compares_with_a_register() {
     // A histogram took 1.4 times as long for one load of the limit in four iterations.
     let folder = tempfile::tempdir().unwrap();
     let input = build(folder.path(), COUNTING, &["-O2", "-fno-tree-vectorize"]);
-    let output = pipeline::rewrite(&input, "hot", &Options::default()).unwrap();
+    let output = pipeline::rewrite(&input, "hot", &Options::tests()).unwrap();
     assert!(output.report.optimiser.copies > 0);
     let new = object::File::parse(&*output.bytes).unwrap();
     let cold = new.section_by_name(".blizzard.cold").unwrap();

@@ -1,10 +1,10 @@
-//! Programs that make code of their own: on one node they are marked, on several refused.
+//! Programs that make code of their own: they run on several nodes; with `--access tests` they are marked on one node, and refused on several.
 
 use crate::sources::{blizzard, compile, finished};
 use std::path::Path;
 
 blizzard_test_harness::module! {
-    a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several,
+    a_program_that_makes_code_is_refused_on_several_nodes_of_tested_code,
 }
 
 /// `mov eax, 42; ret`, in memory that becomes executable as the argument says.
@@ -56,17 +56,26 @@ fn run(folder: &Path, options: &[&str], how: &str) -> (String, String, i32) {
     finished(blizzard(folder).arg("run").args(options).args(["--", "./makes", how]).output().unwrap())
 }
 
-fn a_program_that_makes_code_is_marked_on_one_node_and_refused_on_several() {
+fn a_program_that_makes_code_is_refused_on_several_nodes_of_tested_code() {
     let folder = tempfile::tempdir().unwrap();
     compile(SOURCE, &folder.path().join("makes"), &["-O1"]);
 
     for how in ["mmap", "mprotect", "pkey", "own-data", "shmat", "memfd"] {
-        let (said, noted, status) = run(folder.path(), &[], how);
+        for nodes in ["1", "2"] {
+            let (said, noted, status) = run(folder.path(), &["-n", nodes], how);
+            assert_eq!(
+                (said.as_str(), noted.as_str(), status),
+                ("42\n".repeat(nodes.parse().unwrap()).as_str(), "", 0),
+                "{how}: {noted}"
+            );
+        }
+
+        let (said, noted, status) = run(folder.path(), &["--access", "tests"], how);
         assert_eq!((said.as_str(), status), ("42\n", 0), "{how}: {noted}");
         assert_eq!(noted.lines().count(), 1, "{how}: {noted}");
         assert!(noted.contains("generates code") && noted.contains("one node only"), "{how}: {noted}");
 
-        let (said, refused, status) = run(folder.path(), &["-n", "2"], how);
+        let (said, refused, status) = run(folder.path(), &["--access", "tests", "-n", "2"], how);
         assert_eq!((said.as_str(), status), ("", 1), "{how}: {refused}");
         let named = if how == "memfd" { "maps code from a file that is no library" } else { "generates code" };
         assert!(refused.contains(named) && refused.contains("one node only"), "{how}: {refused}");

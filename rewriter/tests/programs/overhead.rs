@@ -86,7 +86,7 @@ fn all_forms_are_compared_with_the_original() {
     let bench = Bench::new(&format!("{WORK}\nint main(void) {{ printf(\"%u\\n\", work(1000)); return 0; }}"));
     let (out, err, status) = bench.run(&["-r", "2", "--", "./prog"]);
     assert_eq!((err.as_str(), status), ("", 0));
-    let names = ["original", "relocated", "loads only", "stores only", "all", "all + polls"];
+    let names = ["original", "relocated", "loads only", "stores only", "all", "all + polls", "guarded"];
     let rows: Vec<_> = out.lines().skip(3).take(names.len()).collect();
     for (row, name) in rows.iter().zip(names) {
         assert!(row.starts_with(&format!("{name} ")), "{out}");

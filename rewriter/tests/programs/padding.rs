@@ -17,10 +17,10 @@ blizzard_test_harness::module! {
 fn checks(body: &str) -> (u64, u64) {
     let frame = format!(".globl f\n.type f, @function\nf: .cfi_startproc\n{body}\n.cfi_endproc\n.size f, .-f");
     let input = sources::assemble(&frame, &[]);
-    let output = pipeline::rewrite_library(&input, "shape", &Options::default()).unwrap();
+    let output = pipeline::rewrite_library(&input, "shape", &Options::tests()).unwrap();
     let audit = verify_with(&output.bytes, "shape", Some(&input)).unwrap();
     assert!(audit.open.is_empty(), "{body}: {:?}", audit.open);
-    let found = inspect(&input, "shape", &Options::default()).unwrap();
+    let found = inspect(&input, "shape", &Options::tests()).unwrap();
     (found.accesses.checked_loads + found.accesses.checked_stores, found.optimiser.merged + found.optimiser.dominated)
 }
 

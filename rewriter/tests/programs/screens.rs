@@ -60,16 +60,16 @@ fn programs_that_share_memory_or_lie_low_have_none() {
     let flags = client_flags(folder);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let screens =
-        |source: &str, flags: &[&str]| rewritten::fitting(&compile(folder, source, flags), Options::default()).screens;
+        |source: &str, flags: &[&str]| rewritten::fitting(&compile(folder, source, flags), Options::tests()).screens;
     assert!(screens(plain, &["-pie"]));
     assert!(screens(plain, &["-static-pie"]));
     assert!(!screens(plain, &["-no-pie"]));
     assert!(!screens(plain, &["-static", "-no-pie"]));
     assert!(!screens(shares, &flags));
     // Nobody gets them who does not want them, and what is no program does not either.
-    let without = Options { screens: false, ..Options::default() };
+    let without = Options { screens: false, ..Options::tests() };
     assert!(!rewritten::fitting(&compile(folder, plain, &["-pie"]), without).screens);
-    assert!(!rewritten::fitting(b"no program", Options::default()).screens);
+    assert!(!rewritten::fitting(b"no program", Options::tests()).screens);
 }
 
 /// Each node writes its own words of shared memory, whose blocks the nodes have in common, and reads those of the others.
@@ -112,11 +112,11 @@ fn shared_memory_does_not_pass_a_screen() {
     for place in [&["-static", "-no-pie"][..], &["-static-pie"]] {
         let flags: Vec<&str> = flags.iter().map(String::as_str).chain(place.iter().copied()).collect();
         let input = compile(folder, SHARING, &flags);
-        let (tags, none) = rewrite(folder, &input, &Options { screens: false, ..Options::default() });
+        let (tags, none) = rewrite(folder, &input, &Options { screens: false, ..Options::tests() });
         assert_eq!(none, 0);
         let expected = run(folder, &tags, "1");
         assert!(expected.len() > 8, "{expected}");
-        for options in [Options::default(), Options { count: true, strips: false, ..Options::default() }] {
+        for options in [Options::tests(), Options { count: true, strips: false, ..Options::tests() }] {
             let (screened, some) = rewrite(folder, &input, &options);
             assert!(some > 100, "{some}");
             for nodes in ["1", "2", "3"] {
@@ -132,7 +132,7 @@ fn fuel_counts_screens() {
     let input = compile(folder.path(), source, &["-pie"]);
     let screens = |fuel| {
         let options =
-            Options { fuel, merge: false, across: false, strips: false, place_polls: false, ..Options::default() };
+            Options { fuel, merge: false, across: false, strips: false, place_polls: false, ..Options::tests() };
         pipeline::rewrite(&input, "p", &options).unwrap().report.screens
     };
     let all = screens(None);
@@ -153,7 +153,7 @@ fn an_index_of_32_bits_is_left_out() {
     };
     let asks_rdi = |index: &str| {
         let input = compile(folder.path(), &body(index), &["-pie"]);
-        let output = pipeline::rewrite(&input, "p", &Options::default()).unwrap();
+        let output = pipeline::rewrite(&input, "p", &Options::tests()).unwrap();
         assert!(verify_with(&output.bytes, "p", Some(&input)).unwrap().is_clean());
         // bt rdi, 46; jae; movzbl (%rdi,%rcx), %eax
         let (asked, access) = ([0x48, 0x0f, 0xba, 0xe7, 46, 0x0f, 0x83], [0x0f, 0xb6, 0x04, 0x0f, 0xc3]);

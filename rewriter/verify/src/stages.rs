@@ -158,7 +158,7 @@ pub(crate) fn audit_against(
     // Where the original is entered; a library need not have a place.
     let entry = original.map(|o| memory::number(&o.file()[24..32]));
     let entry = entry.map(|va| pairs.binary_search_by_key(&va, |p| p.0).map_or(va, |k| pairs[k].1));
-    info::judge(&m, &text, tested, entry, &mut audit);
+    info::judge(&m, &text, tested, [(&text, &sites), (&full, &sites_full)], entry, &mut audit);
     if let Some(original) = original {
         complete::compare(&m, &old, original.file(), &pairs, &mut audit);
     }
@@ -176,7 +176,7 @@ pub(crate) fn audit_against(
     unless_settled!();
     let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
     screens::check(&m, &g, cx.text, &sites, &mut audit);
-    accesses(&m, &cx, tested, &g, &covered, versions.as_ref().map(|v| Needed::new(v, &reads)), &mut audit);
+    accesses(&m, &cx, tested, &g, &covered, versions.as_ref().map(|v| Needed::new(v, &reads, &pairs)), &mut audit);
     unless_settled!();
     red_zone::judge(&m, &text, tested, &g, &mut audit);
     let depths = Depths::new(&m, &text, &sites, &g, undefined.as_deref());

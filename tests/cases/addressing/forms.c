@@ -5,9 +5,6 @@
  * in all widths; further forms by inline assembly: absolute, 64-bit absolute, 32-bit addresses, segment overrides. */
 #define _GNU_SOURCE
 #include "arena.h"
-#include <asm/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 struct packed {
     char a;
@@ -88,16 +85,6 @@ static void assembly(void) {
     __asm__ volatile("mov (%k2), %0\n mov %0, 64(%k2,%k3,4)\n mov %%fs:0, %1\n" : "=&r"(a), "=&r"(c) : "r"(low), "r"(7ul) : "memory");
     mix(a);
     __asm__ volatile("addr32 rep movsb" : "+S"(low), "+D"(*(uint64_t[]){(uint64_t)low + 100}) : "c"(0) : "memory");
-    static uint64_t segment[8] = {5, 6, 7, 8, 9, 10, 11, 12};
-#ifdef SHARED
-    /* On several nodes no program may move the base of gs. */
-    __asm__ volatile("mov %%gs:8(%3), %0\n mov %%gs:(%3,%2), %1\n add %1, %%gs:16(%3)\n"
-                     : "=&r"(a), "=&r"(d) : "r"(24ul), "r"(segment) : "memory");
-#else
-    syscall(SYS_arch_prctl, ARCH_SET_GS, segment);
-    __asm__ volatile("mov %%gs:8, %0\n mov %%gs:(%2), %1\n add %1, %%gs:16\n" : "=&r"(a), "=&r"(d) : "r"(24ul) : "memory");
-#endif
-    mix(a), mix(d), mix(segment[2]);
     mix_bytes((void *)0x30000000, 8192);
     thread_array[3] = 9;
     for (int i = 0; i < 16; i++)

@@ -3,6 +3,7 @@
 //# link: -pie | -no-pie | -static
 //# needs-cpu: fsgsbase
 //# nodes: 1 2 3
+//# refuse-guard: an operand with %gs
 /* The bases of %fs and %gs by arch_prctl. %gs: zero may be set, and the accesses through it are checked after that. %fs: the thread's block may be elsewhere in
  * private memory for a while, and shared memory is still reached by everything else. What reads a base or a selector runs as it is. */
 #define _GNU_SOURCE

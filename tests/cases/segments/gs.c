@@ -1,6 +1,7 @@
 //# flags: -O2
 //# link: -pie | -static
 //# nodes: 2 3
+//# refuse-guard: an operand with %gs
 /* Accesses through %gs, whose base is zero: they reach shared memory like any other. They counted as thread-local and had no check, so every
  * node worked on a copy of its own. One form of each kind: read-modify-write, load and store with an index, vectors, pushes, calls. */
 #include "blizzard.h"

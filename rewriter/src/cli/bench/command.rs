@@ -8,6 +8,7 @@
 //! the time stamps take time. [`instructions`] counts instead of measuring time.
 
 use crate::base::error::{Error, Result};
+use crate::base::options::{Access, Options};
 use crate::cli::bench::instructions;
 use crate::cli::bench::plans::{self, Plan};
 use crate::cli::bench::report::{Report, Samples};
@@ -49,6 +50,9 @@ struct BenchOptions {
     /// Batches in each run
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     batches: u32,
+    /// Who keeps accesses from shared memory that may not go on
+    #[arg(long, value_name = "HOW", value_enum, default_value = "guard")]
+    access: Access,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -59,7 +63,7 @@ struct MissOptions {
     #[command(flatten)]
     bench: BenchOptions,
     /// Count the instructions of a miss at each node instead, exactly, by single steps of three nodes
-    #[arg(long, conflicts_with_all = ["runs", "batches"])]
+    #[arg(long, conflicts_with_all = ["runs", "batches", "access"])]
     instructions: bool,
 }
 
@@ -97,12 +101,19 @@ impl BenchCommand {
         }
         let processors = two_processors()?;
         let (plan, options) = self.what.plan();
-        let samples = measure(folder.path(), &plan, options, processors, &Blob::embedded()?, None)?;
+        let samples = measure(folder.path(), &plan, options, processors, &Blob::of(options.access)?, None)?;
         let stepped = match plan.steps {
             None => None,
             Some(_) => {
                 let at = contract::INSTRUMENTS + 8 * contract::instrument::STEPS as u64;
-                Some(measure(folder.path(), &plan, options, processors, &Blob::with_instruments()?, Some(at))?)
+                Some(measure(
+                    folder.path(),
+                    &plan,
+                    options,
+                    processors,
+                    &Blob::with_instruments(options.access)?,
+                    Some(at),
+                )?)
             }
         };
         let report = Report::new(&plan, (options.runs, options.batches), processors, &samples, stepped.as_ref())?;
@@ -136,7 +147,8 @@ fn measure(
     blob: &Blob,
     steps: Option<u64>,
 ) -> Result<Samples> {
-    let program = plan.program.rewrite(folder, "bench", blob)?;
+    let asked = Options { access: options.access, ..Options::default() };
+    let program = plan.program.rewrite(folder, "bench", asked, blob)?;
     let mut samples = Samples::default();
     for run in 0..options.runs {
         let results = folder.join(format!("results-{run}"));

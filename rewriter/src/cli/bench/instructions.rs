@@ -1,9 +1,10 @@
-//! `blizzard bench miss --instructions`: how many instructions a miss takes, at each node that has to do with it.
+//! `blizzard bench miss --instructions`: how many instructions a miss takes with `--access tests`, at each node that has to do with it.
 //!
 //! Input: none. Output: a [`Report`]: for each protocol and block size a table, and the same as JSON. [`super::lockstep`] counts.
 //! **Invariant**: the same runtime and the same rewriter give the same numbers, on any machine and in any run.
 
 use crate::base::error::{Error, Result};
+use crate::base::options::Options;
 use crate::cli::bench::lockstep::{self, Miss};
 use crate::cli::shared::workload::Workload;
 use crate::launch::options::{LaunchOptions, PROTOCOLS, Protocol};
@@ -67,7 +68,8 @@ struct Counts {
 /// # Errors
 /// The system does not permit single steps; the program fails.
 pub fn count(folder: &Path) -> Result<Report> {
-    let program = Workload::Marked.rewrite(folder, "marked", &lockstep::with_traps(Blob::embedded()?)?)?;
+    let program =
+        Workload::Marked.rewrite(folder, "marked", Options::tests(), &lockstep::with_traps(Blob::embedded()?)?)?;
     let table = |(protocol, block_bytes): (Protocol, u32)| {
         let name = protocol.0.name();
         let options = LaunchOptions {

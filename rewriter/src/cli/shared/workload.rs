@@ -51,12 +51,12 @@ impl Workload {
     ///
     /// # Errors
     /// The folder or the cache cannot be written to, or the C library cannot be rewritten.
-    pub fn rewrite(self, folder: &Path, name: &str, blob: &Blob) -> Result<PathBuf> {
+    pub fn rewrite(self, folder: &Path, name: &str, asked: Options, blob: &Blob) -> Result<PathBuf> {
         let write = |path: &Path, bytes: &[u8]| {
             write_atomically(path, bytes, 0o700)
                 .map_err(|e| Error::new(format!("cannot write {}", path.display())).because(e))
         };
-        let (options, source) = LibraryOptions::default().fitted(self.bytes(), Options::default())?;
+        let (options, source) = LibraryOptions::default().fitted(self.bytes(), asked)?;
         let original = folder.join(self.name());
         write(&original, self.bytes())?;
         libraries::prepare(&original, &source)?;

@@ -6,6 +6,7 @@
 //! round contradicts itself, fails or stands still, its folder is kept and the command ends with what was found.
 
 use crate::base::error::{Error, Result};
+use crate::base::options::{Access, Options};
 use crate::cli::run::block_bytes;
 use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::print::print;
@@ -70,6 +71,9 @@ pub struct StressCommand {
     /// Which node keeps a page [default: each policy in turn]
     #[arg(long, value_name = "POLICY", value_enum)]
     homes: Option<HomePolicy>,
+    /// Who keeps accesses from shared memory that may not go on
+    #[arg(long, value_name = "HOW", value_enum, default_value = "guard")]
+    access: Access,
     /// Only this round of the seed, again and again
     #[arg(long, value_name = "NUMBER")]
     round: Option<u64>,
@@ -199,7 +203,7 @@ impl StressCommand {
 
     fn programs(&self, folder: &Path) -> Result<Programs> {
         let (plain, delaying) = match &self.runtime {
-            None => (Blob::embedded()?, Blob::with_instruments()?),
+            None => (Blob::of(self.access)?, Blob::with_instruments(self.access)?),
             Some(path) => {
                 let bytes =
                     fs::read(path).map_err(|e| Error::new(format!("cannot read {}", path.display())).because(e))?;
@@ -207,9 +211,10 @@ impl StressCommand {
                 (blob.clone(), blob)
             }
         };
+        let options = Options { access: self.access, ..Options::default() };
         Ok(Programs {
-            plain: Workload::Stress.rewrite(folder, "stress", &plain)?,
-            delaying: Workload::Stress.rewrite(folder, "stress-delaying", &delaying)?,
+            plain: Workload::Stress.rewrite(folder, "stress", options, &plain)?,
+            delaying: Workload::Stress.rewrite(folder, "stress-delaying", options, &delaying)?,
         })
     }
 

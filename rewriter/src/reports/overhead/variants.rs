@@ -2,7 +2,7 @@
 //!
 //! Input: options of a rewrite. Output: those of each [`Variant`]. Input: values. Output: their [`Spread`].
 
-use crate::base::options::{Checks, Options, Poll};
+use crate::base::options::{Access, Checks, Options, Poll};
 use blizzard_contract::listed;
 use serde::Serialize;
 
@@ -21,8 +21,10 @@ listed! {
         Stores: "stores only",
         /// Loads and stores are checked.
         All: "all",
-        /// Everything is checked, and loops poll: what runs on several nodes.
+        /// Everything is checked, and loops poll: what `--access tests` runs on several nodes.
         AllPolls: "all + polls",
+        /// Shared memory faults: what runs on several nodes by default.
+        Guarded: "guarded",
     }
 }
 
@@ -35,9 +37,10 @@ impl Variant {
             Variant::Loads => (Checks::Loads, Poll::None),
             Variant::Stores => (Checks::Stores, Poll::None),
             Variant::All => (Checks::All, Poll::None),
-            Variant::AllPolls => (Checks::All, Poll::Backedge),
+            Variant::AllPolls | Variant::Guarded => (Checks::All, Poll::Backedge),
         };
-        Some(Options { checks, poll, ..*base })
+        let access = if self == Variant::Guarded { Access::Guard } else { Access::Tests };
+        Some(Options { checks, access, poll, ..*base })
     }
 }
 
@@ -81,6 +84,7 @@ mod tests {
             (Variant::Stores, false, true, Poll::None),
             (Variant::All, true, true, Poll::None),
             (Variant::AllPolls, true, true, Poll::Backedge),
+            (Variant::Guarded, true, true, Poll::Backedge),
         ] {
             let options = variant.options(&base).unwrap();
             assert_eq!((options.checks.loads(), options.checks.stores(), options.poll), (loads, stores, poll));

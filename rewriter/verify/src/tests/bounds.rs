@@ -53,7 +53,7 @@ g: .cfi_startproc
 /// The audit of the rewritten program, once against the original, and once against one in which the word behind the table leads to code like the first entry.
 fn audits(index: &str) -> [Audit; 2] {
     let original = program(index);
-    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let at = original.windows(4).position(|w| w == BEHIND).expect("the word behind the table");
     let mut longer = original.clone();
     longer.copy_within(at - 12..at - 8, at);

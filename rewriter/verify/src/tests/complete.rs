@@ -119,7 +119,7 @@ impl Pair {
     fn new() -> Pair {
         let original = compiled("cc", "p.s", SOURCE, &["-pie"]);
         // Words of data keep leading to old addresses.
-        let options = Options { words: false, ..Options::default() };
+        let options = Options { words: false, ..Options::tests() };
         let output = pipeline::rewrite(&original, "p", &options).expect("rewrite").bytes;
         let p = Pair { original, output };
         let audit = p.audit(&p.output);

@@ -25,7 +25,7 @@ fn pairs() -> &'static [Pair] {
         let build = |options: &[&str], library: bool| {
             let original = compiled("cc", "p.c", SOURCE, options);
             let rewrite = if library { pipeline::rewrite_library } else { pipeline::rewrite };
-            let output = rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+            let output = rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
             Pair { original, output }
         };
         vec![
@@ -181,7 +181,7 @@ fn a_runtime_is_known_by_file_or_by_name() {
 #[test]
 fn finds_marks_that_were_put_back() {
     let original = compiled("cc", "p.c", SOURCE, &["-O1", "-fcf-protection", "-Wl,-z,ibt,-z,shstk"]);
-    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let p = Pair { original, output };
     let property = [0x02, 0, 0, 0xc0, 4, 0, 0, 0];
     let at = p.output.windows(8).position(|w| w == property).expect("the property") + 8;
@@ -198,7 +198,7 @@ fn a_file_without_section_headers_is_audited_whole() {
     let mut original = pairs()[0].original.clone();
     original[40..48].fill(0);
     original[58..64].fill(0);
-    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let audit = verify_with(&output, "p", Some(&original)).expect("audit runs");
     assert!(audit.is_clean(), "{audit}");
     assert!(audit.bytes.is_some_and(|b| b.instructions > 100) && audit.entries > 10, "{audit}");

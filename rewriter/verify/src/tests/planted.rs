@@ -34,7 +34,7 @@ pub(super) fn compiled(compiler: &str, file: &str, source: &str, options: &[&str
 
 fn rewritten(level: &str, count: bool) -> (Vec<u8>, Vec<u8>) {
     let bytes = compiled("cc", "p.c", SOURCE, &[level]);
-    let output = pipeline::rewrite(&bytes, "p", &Options { count, ..Options::default() }).expect("rewrite").bytes;
+    let output = pipeline::rewrite(&bytes, "p", &Options { count, ..Options::tests() }).expect("rewrite").bytes;
     (bytes, output)
 }
 

@@ -200,7 +200,7 @@ fn behind(instruction: &str) -> (Vec<u8>, Vec<u8>) {
          .section .note.GNU-stack, \"\", @progbits\n"
     );
     let original = compiled("cc", "p.s", &source, &[]);
-    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let audit = verify_with(&output, "p", Some(&original)).expect("audit runs");
     assert!(audit.is_clean(), "{instruction}: {audit}");
     (original, output)

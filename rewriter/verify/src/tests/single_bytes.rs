@@ -22,7 +22,7 @@ struct Pair {
 impl Pair {
     fn program() -> Pair {
         let original = compiled("cc", "p.c", SOURCE, &["-O2"]);
-        let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+        let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
         Pair { original, output }
     }
 
@@ -72,7 +72,7 @@ fn what_no_segment_maps_stays_as_it_was() {
 #[test]
 fn a_protected_part_of_any_size_is_judged_in_time() {
     let original = compiled("cc", "p.c", SOURCE, &["-O1", "-no-pie"]);
-    let output = pipeline::rewrite(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let elf = ElfFile64::<Endianness>::parse(&output[..]).expect("an ELF file");
     let relro = elf.elf_program_headers().iter().find(|h| h.p_type(elf.endian()) == object::elf::PT_GNU_RELRO);
     let at = std::ptr::from_ref(relro.expect("a protected part")) as usize - output.as_ptr() as usize;
@@ -117,7 +117,7 @@ fn a_region_ends_with_what_needs_it() {
 #[test]
 fn sizes_of_dynamic_symbols_end_with_their_functions() {
     let original = compiled("cc", "p.c", SOURCE, &["-O2", "-fPIC", "-shared"]);
-    let output = pipeline::rewrite_library(&original, "p", &Options::default()).expect("rewrite").bytes;
+    let output = pipeline::rewrite_library(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let p = Pair { original, output };
     let elf = ElfFile64::<Endianness>::parse(&p.output[..]).expect("an ELF file");
     let table = elf.elf_dynamic_symbol_table();

@@ -485,7 +485,7 @@ fn system_library(name: &str) -> Vec<u8> {
 #[ignore = "a minute; needs g++: run by tests/of_the_library.rs"]
 fn finds_every_planted_fault() {
     let c = include_str!("planted_program.c");
-    let all = Options::default();
+    let all = Options::tests();
     let none = Options { checks: Checks::None, poll: Poll::None, ..all };
     let cpp = |flags: &[&str]| compiled("c++", "p.cpp", EXCEPTIONS, flags);
     let cat = || std::fs::read("/bin/cat").expect("coreutils are installed");

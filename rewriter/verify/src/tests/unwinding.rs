@@ -119,7 +119,7 @@ struct Subject {
 
 impl Subject {
     fn new(name: &'static str, original: Vec<u8>, library: bool, each: usize) -> Subject {
-        let options = Options::default();
+        let options = Options::tests();
         let done = match library {
             true => pipeline::rewrite_library(&original, name, &options),
             false => pipeline::rewrite(&original, name, &options),

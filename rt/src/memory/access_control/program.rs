@@ -22,6 +22,9 @@ pub type Chosen = Guard;
 /// The program's shared memory.
 pub const PROGRAM: Chosen = Chosen::PROGRAM;
 
+/// Code without tests faults where it touches shared memory that it may not, and its access is carried out.
+pub const UNTESTED_FAULTS: bool = cfg!(feature = "guard");
+
 /// Maps the segment. Core dumps contain of it what [`crate::memory::segment::show_in_dumps`] shows.
 ///
 /// # Errors

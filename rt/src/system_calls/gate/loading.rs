@@ -5,8 +5,9 @@
 //! **Invariants**
 //! * Only opens that come from the dynamic loader's own code are redirected: a program that reads a library as a file sees the file. Where loader
 //!   and C library are one file (musl), its opens count when they are those that load libraries: read-only, close-on-exec.
-//! * In a run of several nodes, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
-//!   one node nothing is inaccessible, and it is counted; of the first such library a line is said.
+//! * In a run of several nodes of tested code, executable memory that comes from no rewritten file ends the run: its accesses are not checked. With
+//!   one node nothing is inaccessible, and it is counted; of the first such library a line is said. In guarded code accesses of such memory
+//!   fault; a library that is not rewritten ends a run of several nodes all the same, because its system calls are not seen.
 //! * Every `mmap` and `open` comes through here, also of threads with the smallest stacks: what needs room for a path is in a function of its own.
 //!
 //! Source: design section 2 (closure); glibc `elf/dl-load.c` and musl `ldso/dynlink.c` for the order of the calls.
@@ -23,7 +24,7 @@ use crate::libraries::closure::paths::Fd;
 use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
 use crate::libraries::modules::{Full, MODULES};
-use crate::memory::access_control::program::{self, runtime_address};
+use crate::memory::access_control::program::{self, UNTESTED_FAULTS, runtime_address};
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::Call;
@@ -156,12 +157,15 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
     let kind = file_kind::kind_of(args[4] as i32);
     if executable && !matches!(kind, FileKind::Rewritten { .. }) {
         // Whoever left the libraries as they are has been told.
-        if process::nodes() > 1 && source::active() && !tags::detached() {
+        let other = matches!(kind, FileKind::Other);
+        if process::nodes() > 1 && source::active() && !tags::detached() && !(other && UNTESTED_FAULTS) {
             refuse_original(args[4] as i32, kind);
         }
-        tags::count(Counter::UncheckedCode);
-        if matches!(kind, FileKind::Other) {
+        if other {
             tags::count(Counter::GeneratedCode);
+        }
+        if !(other && UNTESTED_FAULTS) {
+            tags::count(Counter::UncheckedCode);
         }
         if matches!(kind, FileKind::Original) && source::active() && MODULES.check() {
             warn_of_original(args[4] as i32);
@@ -200,7 +204,7 @@ fn refuse_original(fd: i32, kind: FileKind) -> ! {
             _ => "itself loads a library, and not the dynamic loader",
         };
         process::fail(format_args!(
-            "the program {what} ({}): that is not rewritten, and its accesses cannot be checked, so the program can run on one node only",
+            "the program {what} ({}): that is not rewritten, and its accesses and system calls are not seen, so the program can run on one node only",
             path.escape_ascii()
         ))
     })
@@ -229,6 +233,9 @@ fn expect_counters(fd: i32, info: &ModuleInfo, bias: u64) {
 
 /// The program makes code of its own.
 fn generated() {
+    if UNTESTED_FAULTS {
+        return tags::count(Counter::GeneratedCode);
+    }
     if process::nodes() > 1 && !tags::detached() {
         process::fail(format_args!(
             "the program generates code (executable memory that comes from no file): its accesses cannot be checked, \

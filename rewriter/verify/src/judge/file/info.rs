@@ -23,8 +23,15 @@ const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::STRIPS
     | module_flags::GUARD;
 
-/// Judges it. `entry`: where the program's own entry point is now, as its old address says.
-pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, audit: &mut Audit) {
+/// Judges it. `both`: plain and full code with what is inserted there. `entry`: where the program's own entry point is now, as its old address says.
+pub(crate) fn judge(
+    m: &Module,
+    text: &Code,
+    sites: &Sites,
+    both: [(&Code, &Sites); 2],
+    entry: Option<u64>,
+    audit: &mut Audit,
+) {
     let info = &m.info;
     let mut open = |at: u64, why: &str| audit.finding(at, "module info".into(), why);
     // One range of new code, all of it audited.
@@ -69,7 +76,7 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
     if !m.is_guarded() && (info.full_at != 0 || versions != [0; 4] || redirects != [0; 4]) {
         open(full, "there is full code, and the flags do not say so");
     }
-    flags(m, text, sites, audit);
+    flags(m, text, sites, both, audit);
     interp(m, audit);
     closure(m, audit);
     let mut open = |at: u64, why: &str| audit.finding(at, "module info".into(), why);
@@ -86,7 +93,7 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, entry: Option<u64>, 
 }
 
 /// The flags say what the code does.
-fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
+fn flags(m: &Module, text: &Code, sites: &Sites, code: [(&Code, &Sites); 2], audit: &mut Audit) {
     let flags = m.info.flags;
     let has = |flag: u64| flags & flag != 0;
     let (mut loads, mut stores, mut polls, mut strips) = (false, false, false, false);
@@ -113,11 +120,10 @@ fn flags(m: &Module, text: &Code, sites: &Sites, audit: &mut Audit) {
     let counters = contract::COUNTERS..contract::COUNTERS + 4096;
     let counts =
         |mem: crate::decode::insn::Mem| mem.base == NONE && mem.index == NONE && counters.contains(&(mem.disp as u64));
-    let counting = text
-        .insns
-        .iter()
-        .enumerate()
-        .any(|(k, i)| get(&sites.inserted, k) && (i.op, i.ext) == (0xff, 0) && i.mem.is_some_and(counts));
+    let counting = code.iter().any(|(text, sites)| {
+        let inserted = text.insns.iter().enumerate().filter(|(k, _)| get(&sites.inserted, *k));
+        inserted.into_iter().any(|(_, i)| (i.op, i.ext) == (0xff, 0) && i.mem.is_some_and(counts))
+    });
     let mut open = |why: &str| audit.finding(m.info.code_va, "module info".into(), why);
     if flags & !KNOWN_FLAGS != 0 {
         open("has flags that nothing here knows");

@@ -120,6 +120,18 @@ pub fn compare_versions(
     }
 }
 
+/// Which pairs are of instructions that overlap others: these stand behind everything else in the new code. `pairs`: old and new addresses, in the order
+/// of the old ones.
+pub(crate) fn overlapping(pairs: &[(u64, u64)]) -> Vec<bool> {
+    let mut lowest = u64::MAX;
+    let mut behind = vec![false; pairs.len()];
+    for (k, p) in pairs.iter().enumerate().rev() {
+        behind[k] = p.1 > lowest;
+        lowest = lowest.min(p.1);
+    }
+    behind
+}
+
 fn new_address(pairs: &[(u64, u64)], old: u64) -> Option<u64> {
     pairs.binary_search_by_key(&old, |p| p.0).ok().map(|k| pairs[k].1)
 }
@@ -151,13 +163,7 @@ impl Comparison<'_, '_> {
     /// All code that moved, and what was inserted there.
     fn moved_code(&mut self, audit: &mut Audit) {
         let mut undefined = 0;
-        // Instructions that overlap others stand behind everything else in the new code.
-        let mut lowest = u64::MAX;
-        let mut behind = vec![false; self.pairs.len()];
-        for (k, p) in self.pairs.iter().enumerate().rev() {
-            behind[k] = p.1 > lowest;
-            lowest = lowest.min(p.1);
-        }
+        let behind = overlapping(self.pairs);
         let (mut was, mut is) = (0, 0);
         for (index, &(from, to)) in self.pairs.iter().enumerate() {
             let Some(first) = self.text.at(to) else { continue };

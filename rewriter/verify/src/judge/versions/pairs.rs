@@ -360,11 +360,22 @@ impl<'x> Versions<'x> {
 pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
     let Some(was) = v.plain.landing(from) else { return false };
     match v.full_of[was.at] {
-        NONE => v.plain.landing(to) == Some(was),
+        NONE => v.plain.landing(to) == Some(was) || runs_out(v, to, was),
         b => v.full.landing(to).is_some_and(|is| {
             is.at == b as usize && (is.polls || !v.full.polls_in_front(is.at)) && is.breaks == was.breaks
         }),
     }
+}
+
+/// Whether only padding stands at `to` in full code, behind which it jumps to `was` in plain code: a jump behind a call that does not come back
+/// leads to the padding behind its function.
+fn runs_out(v: &Versions, to: u64, was: Landing) -> bool {
+    let Some(is) = v.full.landing(to) else { return false };
+    let jump = v.full.insn(v.full.own[is.at] as usize);
+    v.plain_of[is.at] == NONE
+        && jump.flow == Flow::Jump
+        && is.breaks == was.breaks
+        && v.plain.landing(jump.target).is_some_and(|l| l.at == was.at && !l.breaks)
 }
 
 /// The bytes of an instruction of the text.

@@ -12,7 +12,7 @@ use crate::decode::insn::Insn;
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
 use crate::judge::versions::pairs::{NONE, Version, Versions, bytes, leads_alike};
-use crate::sites::site::{Sites, get, set};
+use crate::sites::site::{Sites, set};
 use blizzard_contract as contract;
 use std::collections::BTreeSet;
 
@@ -91,13 +91,13 @@ pub(crate) fn judge(m: &Module, v: &Versions, found: &[Redirect], returns: &Retu
     }
 }
 
-/// Whether only padding stands between `va` and an instruction of the program that something inserted does not stand in front of.
+/// Whether only padding, and what is inserted, stands between `va` and an instruction of the program.
 fn begins(v: &Version, va: u64) -> bool {
     let Some(k) = v.code.at(va) else { return false };
-    let padding = |k: usize| v.insn(k).is_nop() && !get(&v.sites.inserted, k);
+    // A poll may stand in front of an `endbr64`, which is padding here.
+    let idle = |k: usize| v.insn(k).is_nop() || v.sites.goes_on(v.code, k);
     let first = v.own.get(v.own_from(k)).map(|&own| v.begin(own as usize));
-    // The nop of a redirection is the first of what is inserted.
-    first.is_some_and(|first| first == k || k < first && (k + usize::from(!padding(k))..first).all(padding))
+    first.is_some_and(|first| first == k || k < first && (k..first).all(idle))
 }
 
 /// Whether what stands in front of an instruction, traps and what is `idle` aside, goes on there.

@@ -109,6 +109,15 @@ pub fn make_room_for_data(bytes: u64) {
     make_room_in(|kind| kind == libc::RLIMIT_DATA, bytes);
 }
 
+/// What was writable and private is shared: it no longer counts as data.
+pub fn data_is_shared(bytes: u64) {
+    let (kind, own) = (libc::RLIMIT_DATA, &OWN[1]);
+    own.fetch_sub(bytes, Ordering::Relaxed);
+    if FINITE.load(Ordering::Relaxed) {
+        change(kind, |limit| Some([limit.shown(bytes); 2]));
+    }
+}
+
 fn make_room_in(counted: impl Fn(u32) -> bool, bytes: u64) {
     for (&kind, own) in KINDS.iter().zip(OWN.iter()).filter(|(kind, _)| counted(**kind)) {
         own.fetch_add(bytes, Ordering::Relaxed);

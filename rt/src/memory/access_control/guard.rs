@@ -7,6 +7,7 @@
 //! **Invariants**: a tag says what holds for its own block, and what holds for it and the next ([`guard_tags`]); private memory has tag 0.
 //! Source: design section 9.
 
+use crate::kernel::limits;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::memory::access_control::interface::{AccessControl, Fault};
@@ -195,6 +196,7 @@ impl AccessControl for Guard {
             segment::map_between_guards(what, base + ALIAS_DISTANCE, bytes, libc::PROT_NONE)?;
             map_twice(base, bytes).map_err(|errno| MapError::new(what, base, bytes, errno))?;
         }
+        limits::data_is_shared(bytes);
         ALIASED[range_of(base)].store(bytes, Ordering::Relaxed);
         Ok(())
     }

@@ -403,6 +403,8 @@ impl Comparison<'_, '_> {
                     used(at);
                     return Ok(());
                 }
+                // A redirection's jump leads to the full version of the function that follows.
+                _ if o.is_int3() && i.flow == Flow::Jump && get(&self.sites.inserted, at) => at += 1,
                 // Breakpoints between functions.
                 _ if o.is_int3() && i.is_int3() => at += 1,
                 _ if i.is_nop() && !get(&self.sites.inserted, at) => {

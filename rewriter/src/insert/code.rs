@@ -274,6 +274,8 @@ pub struct Code {
     pub behind: Vec<usize>,
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
+    /// Tests that full code calls, likewise.
+    pub tests: [Vec<(u32, u32)>; 16],
     pub poll_tail: Option<u32>,
     /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
     pub moved: Vec<(u32, u32, InsnId)>,

@@ -19,8 +19,8 @@ use blizzard_contract::{self as contract, VsibDesc};
 
 /// Emits what is decided for the access of the instruction.
 pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
-    if let Some(plain) = site.plain {
-        return guard::check(code, site, decision, plain);
+    if site.plain.is_some() {
+        return guard::check(code, site, decision);
     }
     match decision {
         Decision::Nothing | Decision::Unchecked(_) => Ok(()),

@@ -150,6 +150,7 @@ impl Emission<'_> {
                 table,
                 planned: planned.as_ref(),
                 red_zone,
+                compact: full && !versions.in_short_loop(id),
                 screens: options.screens,
                 anchor: cue.anchor(&insn),
             };

@@ -6,8 +6,9 @@
 //! test has no prefix: in shared memory it faults.
 //! Source: design section 9.
 
+use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
-use crate::insert::asm::{self, Mem};
+use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{Code, Target};
 use crate::insert::sequences::{in_segment, string};
 use crate::insert::site::{
@@ -64,6 +65,9 @@ pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
 fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     code.sites.checks += 1;
     let bits = bit_string(p);
+    if site.compact && bits.is_none() && !site.live.meets(RegSet::FLAGS) {
+        return called(code, site, p);
+    }
     let Scratch { saved, s, t } = open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
     if let Some((offset, word)) = bits {
         bit_offset(&mut code.hot.bytes, offset, word, t);
@@ -71,15 +75,6 @@ fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
     // The short ways form the address in one register.
     let short = saved.is_empty() && bits.is_none();
-    let compact = site.compact && short && site.red_zone;
-    if compact {
-        count(&mut code.hot.bytes, site.count, check_counter(p.store));
-        let test = shared_test(code, s, p);
-        let call = asm::call32(&mut code.hot.bytes);
-        code.hot.fix(call, Target::Cold(test));
-        code.hot.bytes.extend(asm::JC_OVER_A_BYTE);
-        return Ok(());
-    }
     save_flags(code, &saved);
     let out = &mut code.hot.bytes;
     if let Some((_, word)) = bits {
@@ -116,35 +111,71 @@ fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     Ok(())
 }
 
-/// The test for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called, may change `s`, and returns with the carry flag set
-/// where the memory is private; else the access is possible at the alias. The address lies meanwhile below where it returns to.
-fn shared_test(code: &mut Code, s: u8, p: &Plain) -> u32 {
+/// A test that is called: where size matters more than time.
+fn called(code: &mut Code, site: &Site, p: &Plain) -> Done {
+    let avoid = place_regs(site.insn, p.at) | RegSet::RSP;
+    let free = RegSet::GPRS.without(site.live).without(RegSet::RSP).gprs().next();
+    let s =
+        free.or(RegSet::GPRS.without(avoid).gprs().next()).expect("an operand names at most two of sixteen registers");
+    let mut moved = 0;
+    if free.is_none() || !site.red_zone {
+        asm::lea(&mut code.hot.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        moved = RED_ZONE;
+        code.stack.push(site.stack_place(code.hot.bytes.len(), moved));
+    }
+    if free.is_none() {
+        asm::push(&mut code.hot.bytes, s);
+        moved += 8;
+        code.stack.push(site.stack_place(code.hot.bytes.len(), moved));
+    }
+    address(&mut code.hot, site, p.at, s, moved)?;
+    count(&mut code.hot.bytes, site.count, check_counter(p.store));
+    let test = shared_test(code, s, p, moved);
+    let call = asm::call32(&mut code.hot.bytes);
+    code.hot.fix(call, Target::Cold(test));
+    if moved > 0 {
+        code.stack.push(site.stack_place(code.hot.bytes.len(), 0));
+    }
+    code.hot.bytes.extend(asm::JC_OVER_A_BYTE);
+    Ok(())
+}
+
+/// The test for accesses like `p` whose address is in `s`, emitted where it is first needed. It returns with the carry flag set where the memory is private; else
+/// the access is possible at the alias. `moved`: by how much rsp is lower than the program's when it is called, which it puts back: by the red zone, unless that
+/// is free, and by `s` if that has been pushed; else `s` is changed.
+fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
     let known = &code.tests[usize::from(s)];
     let desc = miss_descriptor(p);
-    if let Some(t) = known.iter().find(|t| t.0 == desc) {
-        return t.1;
+    if let Some(t) = known.iter().find(|t| (t.0, t.1) == (desc, moved)) {
+        return t.2;
     }
     let tail = shared_tail(code, s, p, |out| denies(out, s, p));
     let at = code.cold.pos();
-    code.tests[usize::from(s)].push((desc, at));
+    code.tests[usize::from(s)].push((desc, moved, at));
     let out = &mut code.cold.bytes;
+    let back = |out: &mut Vec<u8>| {
+        if moved > RED_ZONE {
+            asm::load64(out, s, Mem::base(RSP, 8));
+        }
+        if moved > 0 { asm::ret_pop(out, moved as u16) } else { asm::ret(out) }
+    };
     asm::store64(out, in_red_zone(0), s);
     asm::shr(out, s, contract::BLOCK_SHIFT as u8);
     let denied = test(out, s, p);
     let denied = asm::jcc8(out, denied);
-    asm::ret(out);
+    back(out);
     asm::land8(out, denied);
     compare_tag(out, s, 0);
     let shared = asm::jcc8(out, asm::CC_NE);
     out.push(asm::STC);
-    asm::ret(out);
+    back(out);
     asm::land8(out, shared);
     asm::load64(out, s, in_red_zone(0));
     asm::add_rsp(out, -RED_ZONE as i8);
     let call = asm::call32(out);
     code.cold.fix(call, Target::Cold(tail));
     code.cold.bytes.push(asm::CLC);
-    asm::ret(&mut code.cold.bytes);
+    back(&mut code.cold.bytes);
     at
 }
 

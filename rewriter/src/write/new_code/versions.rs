@@ -22,7 +22,7 @@ pub struct Versions {
 }
 
 /// A longer loop does more than access memory.
-const LOOP: u32 = 128;
+const LOOP: u32 = 16;
 
 impl Versions {
     /// Every instruction exists once.

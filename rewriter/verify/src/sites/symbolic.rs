@@ -187,10 +187,9 @@ impl State {
             || (!self.intact(RAX) && rax_elsewhere())
     }
 
-    /// A place in the red zone, and below rsp.
-    fn in_red_zone(&self, disp: i64) -> Option<i64> {
-        let at = self.rsp()? + disp;
-        (disp <= -8 && (-RED_ZONE..=-8).contains(&at)).then_some(at)
+    /// A place below rsp that no signal handler touches.
+    fn below_rsp(&self, disp: i64) -> Option<i64> {
+        (-RED_ZONE..=-8).contains(&disp).then_some(self.rsp()? + disp)
     }
 
     pub fn slot(&self, at: i64) -> Val {
@@ -321,11 +320,14 @@ impl State {
                 self.regs[i.r0 as usize] = self.regs[i.r1 as usize];
             }
             (0x89, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.explicit_register() < 16 => {
-                let at = self.in_red_zone(m.disp)?;
+                let at = self.below_rsp(m.disp)?;
                 self.set_slot(at, self.regs[i.explicit_register() as usize]);
             }
             (0x8b, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.r0 < 16 && i.r0 != RSP => {
-                let at = self.in_red_zone(m.disp).filter(|at| self.slots.iter().any(|s| s.0 == *at))?;
+                let at = if m.disp < 0 { self.below_rsp(m.disp)? } else { self.rsp()? + m.disp };
+                if !self.slots.iter().any(|s| s.0 == at) {
+                    return None;
+                }
                 self.regs[i.r0 as usize] = self.slot(at);
             }
             (0x89, Some(m)) if wide && i.explicit_register() < 16 => {

@@ -92,6 +92,8 @@ pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) ->
                 }
                 hot.colds.push((next, target, Cond::Called, i.va));
                 hot.passed.push(Cond::Called);
+                // What it leaves changed is judged where it returns.
+                state = State::new(cx.guard);
                 state.clobber_flags(0);
                 k += 2;
                 break;

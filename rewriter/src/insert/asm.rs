@@ -22,6 +22,13 @@ pub const UD2: [u8; 2] = [0x0f, 0x0b];
 /// `hlt`, which a program may not execute: SIGSEGV.
 pub const HLT: u8 = 0xf4;
 
+/// `clc`, `stc`
+pub const CLC: u8 = 0xf8;
+pub const STC: u8 = 0xf9;
+
+/// `jc` over one byte.
+pub const JC_OVER_A_BYTE: [u8; 2] = [0x72, 1];
+
 impl Mem {
     /// `[base + disp]`.
     pub fn base(base: u8, disp: i32) -> Mem {
@@ -252,6 +259,11 @@ pub fn call_abs(out: &mut Vec<u8>, at: u64) {
 pub fn call32(out: &mut Vec<u8>) -> usize {
     out.extend([0xe8, 0, 0, 0, 0]);
     out.len() - 4
+}
+
+/// `ret`
+pub fn ret(out: &mut Vec<u8>) {
+    out.push(0xc3);
 }
 
 /// `ret bytes`: pops the return address and that many bytes above it.

@@ -116,6 +116,7 @@ impl Place {
     }
 
     pub(crate) const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
+    pub(crate) const ANYWHERE: Place = Place { modulus: 1, remainder: 0 };
 
     /// Bytes of padding at offset `at` of the new code, which begins at a page.
     #[inline]
@@ -274,6 +275,8 @@ pub struct Code {
     pub behind: Vec<usize>,
     /// Tails that cold stubs share: by address register, descriptor and cold position.
     pub tails: [Vec<(u32, u32)>; 16],
+    /// Tests that full code calls: by address register, descriptor, by how much rsp is lower, and cold position.
+    pub tests: [Vec<(u32, i32, u32)>; 16],
     pub poll_tail: Option<u32>,
     /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
     pub moved: Vec<(u32, u32, InsnId)>,

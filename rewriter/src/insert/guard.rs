@@ -1,20 +1,21 @@
 //! The tests of full versions of guarded code: three answers instead of two.
 //!
-//! Input: as [`crate::insert::sequences::check`]. Output: in the hot buffer a test of the tag, behind which the access goes to the alias (`%gs`); in the cold one
-//! the access as it stands in the program, for private memory, and the call of the gate. **Invariant**: who comes from the test to the access with the prefix
-//! has an address of shared memory that allows it. What has no test has no prefix: in shared memory it faults.
+//! Input: as [`crate::insert::sequences::check`]. Output: in the hot buffer a test of the tag, or the call of one, behind which the access goes to the alias
+//! (`%gs`); in the cold one what is tested of private memory, and the call of the gate. **Invariant**: who comes from the test to the access with the prefix
+//! has an address of shared memory that allows it. Who comes with a private one goes behind the prefix, which is the access as the program has it. What has no
+//! test has no prefix: in shared memory it faults.
 //! Source: design section 9.
 
-use crate::decode::classify::flow_of;
-use crate::decode::insn::{Flow, InsnId};
+use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
-use crate::insert::asm::{self, Mem};
+use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{Code, Target};
 use crate::insert::sequences::{in_segment, string};
 use crate::insert::site::{
-    Done, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
+    Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, in_red_zone, open, place_regs,
+    save_flags,
 };
-use crate::insert::stubs::{bit_string, miss_call, shared_tail, short_stub};
+use crate::insert::stubs::{bit_string, miss_call, miss_descriptor, shared_tail, short_stub};
 use crate::plan::decision::{Decision, is_big};
 use blizzard_contract::{self as contract, guard_tags as tags};
 use iced_x86::{Instruction, Mnemonic, Register};
@@ -48,27 +49,32 @@ pub fn prefixed(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Emits what is decided for the access of the instruction.
-pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision, plain: InsnId) -> Done {
+pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
     match decision {
         Decision::Refused(reason) => Err(reason),
         Decision::Check(p) if p.gs => {
             Err("an operand with %gs, by which guarded code reaches shared memory: use --access tests")
         }
-        Decision::Check(p) if is_aliased(site.insn, decision, site.table, site.bytes) => access(code, site, p, plain),
+        Decision::Check(p) if is_aliased(site.insn, decision, site.table, site.bytes) => access(code, site, p),
         Decision::Check(p) if is_big(p) && has_room(site.bytes) => big(code, site, p),
         Decision::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
         _ => Ok(()),
     }
 }
 
-fn access(code: &mut Code, site: &Site, p: &Plain, plain: InsnId) -> Done {
+fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     code.sites.checks += 1;
     let bits = bit_string(p);
+    if site.compact && bits.is_none() && !site.live.meets(RegSet::FLAGS) {
+        return called(code, site, p);
+    }
     let Scratch { saved, s, t } = open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
     if let Some((offset, word)) = bits {
         bit_offset(&mut code.hot.bytes, offset, word, t);
     }
     address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
+    // The short ways form the address in one register.
+    let short = saved.is_empty() && bits.is_none();
     save_flags(code, &saved);
     let out = &mut code.hot.bytes;
     if let Some((_, word)) = bits {
@@ -76,27 +82,25 @@ fn access(code: &mut Code, site: &Site, p: &Plain, plain: InsnId) -> Done {
     }
     asm::shr(out, s, contract::BLOCK_SHIFT as u8);
     count(out, site.count, check_counter(p.store));
-    let away = match (p.bytes, p.store) {
-        (1, store) => {
-            test_tag(out, s, allowing(store));
-            asm::jcc32(out, asm::CC_E)
-        }
-        (_, store) => {
-            compare_tag(out, s, if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE });
-            asm::jcc32(out, asm::CC_B)
-        }
-    };
-    let short = saved.is_empty() && bits.is_none();
+    let denied = test(out, s, p);
+    let away = asm::jcc32(out, denied);
     let tail = short.then(|| shared_tail(code, s, p, |out| denies(out, s, p)));
     code.hot.fix(away, Target::Cold(code.cold.pos()));
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
 
     compare_tag(&mut code.cold.bytes, s, 0);
-    let shared = asm::jcc8(&mut code.cold.bytes, asm::CC_NE);
-    saved.undo_cold(code);
-    private(code, site, plain);
-    asm::land8(&mut code.cold.bytes, shared);
+    let private = Target::Insn { id: site.id, delta: behind + 1 };
+    if saved.is_empty() {
+        let without_prefix = asm::jcc32(&mut code.cold.bytes, asm::CC_E);
+        code.cold.fix(without_prefix, private);
+    } else {
+        let shared = asm::jcc8(&mut code.cold.bytes, asm::CC_NE);
+        saved.undo_cold(code);
+        let without_prefix = asm::jmp32(&mut code.cold.bytes);
+        code.cold.fix(without_prefix, private);
+        asm::land8(&mut code.cold.bytes, shared);
+    }
     if let Some(tail) = tail {
         return short_stub(code, site, p, s, tail, behind);
     }
@@ -107,20 +111,82 @@ fn access(code: &mut Code, site: &Site, p: &Plain, plain: InsnId) -> Done {
     Ok(())
 }
 
-/// In a cold stub: the instruction as the program has it, and on behind it. A call would leave an address of the stub to return to, which no frame
-/// describes: it is made by plain code.
-fn private(code: &mut Code, site: &Site, plain: InsnId) {
-    let to_plain = flow_of(site.insn) == Flow::IndirectCall;
-    if !to_plain {
-        code.cold.bytes.extend(site.bytes);
+/// A test that is called: where size matters more than time.
+fn called(code: &mut Code, site: &Site, p: &Plain) -> Done {
+    let avoid = place_regs(site.insn, p.at) | RegSet::RSP;
+    let free = RegSet::GPRS.without(site.live).without(RegSet::RSP).gprs().next();
+    let s =
+        free.or(RegSet::GPRS.without(avoid).gprs().next()).expect("an operand names at most two of sixteen registers");
+    let mut moved = 0;
+    if free.is_none() || !site.red_zone {
+        asm::lea(&mut code.hot.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        moved = RED_ZONE;
+        code.stack.push(site.stack_place(code.hot.bytes.len(), moved));
     }
-    if flow_of(site.insn) == Flow::IndirectJmp {
-        return;
+    if free.is_none() {
+        asm::push(&mut code.hot.bytes, s);
+        moved += 8;
+        code.stack.push(site.stack_place(code.hot.bytes.len(), moved));
     }
-    let jump = asm::jmp32(&mut code.cold.bytes);
-    code.cold.fix(jump, Target::Insn { id: if to_plain { plain } else { site.id }, delta: 0 });
-    if !to_plain {
-        code.behind.push(code.cold.fixups.len() - 1);
+    address(&mut code.hot, site, p.at, s, moved)?;
+    count(&mut code.hot.bytes, site.count, check_counter(p.store));
+    let test = shared_test(code, s, p, moved);
+    let call = asm::call32(&mut code.hot.bytes);
+    code.hot.fix(call, Target::Cold(test));
+    if moved > 0 {
+        code.stack.push(site.stack_place(code.hot.bytes.len(), 0));
+    }
+    code.hot.bytes.extend(asm::JC_OVER_A_BYTE);
+    Ok(())
+}
+
+/// The test for accesses like `p` whose address is in `s`, emitted where it is first needed. It returns with the carry flag set where the memory is private; else
+/// the access is possible at the alias. `moved`: by how much rsp is lower than the program's when it is called, which it puts back: by the red zone, unless that
+/// is free, and by `s` if that has been pushed; else `s` is changed.
+fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
+    let known = &code.tests[usize::from(s)];
+    let desc = miss_descriptor(p);
+    if let Some(t) = known.iter().find(|t| (t.0, t.1) == (desc, moved)) {
+        return t.2;
+    }
+    let tail = shared_tail(code, s, p, |out| denies(out, s, p));
+    let at = code.cold.pos();
+    code.tests[usize::from(s)].push((desc, moved, at));
+    let out = &mut code.cold.bytes;
+    let back = |out: &mut Vec<u8>| {
+        if moved > RED_ZONE {
+            asm::load64(out, s, Mem::base(RSP, 8));
+        }
+        if moved > 0 { asm::ret_pop(out, moved as u16) } else { asm::ret(out) }
+    };
+    asm::store64(out, in_red_zone(0), s);
+    asm::shr(out, s, contract::BLOCK_SHIFT as u8);
+    let denied = test(out, s, p);
+    let denied = asm::jcc8(out, denied);
+    back(out);
+    asm::land8(out, denied);
+    compare_tag(out, s, 0);
+    let shared = asm::jcc8(out, asm::CC_NE);
+    out.push(asm::STC);
+    back(out);
+    asm::land8(out, shared);
+    asm::load64(out, s, in_red_zone(0));
+    asm::add_rsp(out, -RED_ZONE as i8);
+    let call = asm::call32(out);
+    code.cold.fix(call, Target::Cold(tail));
+    code.cold.bytes.push(asm::CLC);
+    back(&mut code.cold.bytes);
+    at
+}
+
+/// Tests whether tags allow the access whose shifted address is in `s`; the condition on which they do not. Where they do, the carry flag is clear.
+fn test(out: &mut Vec<u8>, s: u8, p: &Plain) -> u8 {
+    if p.bytes == 1 {
+        test_tag(out, s, allowing(p.store));
+        asm::CC_E
+    } else {
+        compare_tag(out, s, if p.store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE });
+        asm::CC_B
     }
 }
 

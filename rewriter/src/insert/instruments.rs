@@ -46,10 +46,8 @@ pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
             }
         }
         Instrument::Poll => polls::poll(code, site),
-        Instrument::Check(decision) => match site.plain {
-            Some(plain) => guard::check(code, site, &decision, plain)?,
-            None => sequences::check(code, site, &decision)?,
-        },
+        Instrument::Check(decision) if site.plain.is_some() => guard::check(code, site, &decision)?,
+        Instrument::Check(decision) => sequences::check(code, site, &decision)?,
         Instrument::StackTest => stack_test::insert(code, site),
     }
     if !code.recorder.is_on() {

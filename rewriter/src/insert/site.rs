@@ -34,6 +34,8 @@ pub struct Site<'x> {
     pub planned: Option<&'x Planned>,
     /// The program keeps nothing in the red zone.
     pub red_zone: bool,
+    /// Of guarded code: size matters more than time, so the test is called where it can be.
+    pub compact: bool,
     /// Checks ask first whether the address can be shared memory.
     pub screens: bool,
     /// The register that alone says whether an operand of two can be shared memory.

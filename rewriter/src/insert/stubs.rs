@@ -143,7 +143,7 @@ pub(super) fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, acce
     Ok(())
 }
 
-fn miss_descriptor(p: &Plain) -> u32 {
+pub(super) fn miss_descriptor(p: &Plain) -> u32 {
     let size = if p.bytes == XSAVE_BYTES { miss_desc::SIZE_XSAVE } else { u32::from(p.bytes) };
     size | if p.load { miss_desc::LOAD } else { 0 }
         | if p.store { miss_desc::STORE } else { 0 }

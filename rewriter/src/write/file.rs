@@ -126,6 +126,14 @@ impl address_map::AddressMap for Map<'_> {
         };
         copies.iter().flat_map(|c| of(&c.1)).collect()
     }
+
+    fn full(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        let versions = &self.placed.versions;
+        let ids = self.insns.main_before(old.start)..self.insns.main_before(old.end);
+        let twice = ids.map(|id| InsnId(id as u32)).filter(|&id| versions.has_full(id));
+        let place = |label| self.placed.begin(label)..self.placed.end(label);
+        twice.map(|id| (self.insns.va(id), place(versions.full_label(id)))).collect()
+    }
 }
 
 impl Map<'_> {

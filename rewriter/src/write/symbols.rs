@@ -4,7 +4,7 @@
 //!
 //! A file with a symbol table gets a copy in which every symbol of relocated code has its new address; a stripped one gets that of its separate
 //! debug file, or a new table with the names that its dynamic symbols still give. Each function with cold code has a symbol more,
-//! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is. The dynamic symbol table is another matter: what
+//! `NAME.blizzard_cold` or, of a mangled name, `blizzard_cold.NAME`, so that profilers tell whose it is; its full version is `NAME.full`. The dynamic symbol table is another matter: what
 //! it exports are the program's function pointers, most of them old addresses ([`crate::write::new_addresses`]).
 //!
 //! Invariant: symbols are appended only, for relocations that a linker kept (`--emit-relocs`) name the others by number. So all new ones are
@@ -25,6 +25,11 @@ const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 const STB_GLOBAL: u8 = 1;
+/// What a function's full version is called. Demanglers take the ending for a clone of the function, where gdb breaks, too: it is one.
+fn full_name(function: &[u8]) -> Vec<u8> {
+    [function, b".full"].concat()
+}
+
 /// What a function's cold code is called. Demanglers take an ending for a clone of the function, where gdb then breaks, too; they leave a
 /// mangled name in the middle alone.
 fn cold_name(function: &[u8]) -> Vec<u8> {
@@ -164,10 +169,16 @@ impl Symbols {
         for (va, (name, bytes)) in cold {
             let Some(first) = insns.at(va) else { continue };
             let stop = InsnId(insns.main_before(va + bytes) as u32);
-            let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) else { continue };
             let name = self.names.as_deref().and_then(|names| names.get(name as usize..)).unwrap_or(&[]);
-            let name = cold_name(name.split(|b| *b == 0).next().unwrap_or(&[]));
-            self.append(&name, STT_FUNC, new_text + 1, range.start, range.end - range.start);
+            let name = name.split(|b| *b == 0).next().unwrap_or(&[]).to_vec();
+            if placed.versions.has_full(first) && first < stop {
+                let [start, last] = [first, InsnId(stop.0 - 1)].map(|id| placed.versions.full_label(id));
+                let (start, end) = (placed.begin(start), placed.end(last));
+                self.append(&full_name(&name), STT_FUNC, new_text, start, end - start);
+            }
+            if let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) {
+                self.append(&cold_name(&name), STT_FUNC, new_text + 1, range.start, range.end - range.start);
+            }
         }
         if let Some(va) = loaded {
             self.append(b"_dl_debug_state", 0, new_text, va, 0);

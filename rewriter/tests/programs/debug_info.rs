@@ -15,6 +15,9 @@ blizzard_test_harness::module! {
     backtraces_of_rust_name_files_and_lines,
     another_code_has_another_build_id,
     gdb_knows_rewritten_libraries,
+    gdb_finds_both_versions_of_guarded_code,
+    exceptions_pass_full_code_and_gdb_sees_its_frames,
+    gdb_shows_shared_memory_of_guarded_nodes,
 }
 
 const SOURCE: &str = "#include <stdio.h>
@@ -210,4 +213,160 @@ int main(void) {
     assert_eq!(text.matches("in qsort ()").count(), 4, "{text}");
     assert_eq!(text.matches("in qsort_r ()").count(), 2, "{text}");
     assert_eq!(text.matches("in main () at f.c:5").count(), 4, "{text}");
+}
+
+/// A program that shares memory, guarded.
+struct Guarded {
+    folder: tempfile::TempDir,
+}
+
+impl Guarded {
+    /// `source` is that of `f.c`, or of `f.cpp`.
+    fn new(compiler: &str, file: &str, source: &str) -> Guarded {
+        let guarded = Guarded { folder: tempfile::tempdir().unwrap() };
+        std::fs::write(guarded.folder.path().join(file), source).unwrap();
+        let flags = |which: &str| {
+            let out = run(guarded.blizzard().args(["config", which])).stdout;
+            String::from_utf8(out).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut cc = tool(compiler);
+        cc.current_dir(&guarded.folder).args(["-g", "-O1"]).args(flags("--cflags")).args([file, "-o", "old"]);
+        let built = run(cc.args(flags("--libs")));
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let rewritten = run(guarded.blizzard().args(["rewrite", "--access", "guard", "old", "-o", "new"]));
+        assert!(rewritten.status.success(), "{}", String::from_utf8_lossy(&rewritten.stderr));
+        guarded
+    }
+
+    fn blizzard(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
+        command.current_dir(&self.folder).env("BLIZZARD_CACHE", self.folder.path().join("cache"));
+        command
+    }
+
+    /// What gdb says to the commands.
+    fn gdb(&self, arguments: &[&str], session: &[&str]) -> String {
+        let mut gdb = tool("gdb");
+        gdb.current_dir(&self.folder).args(["-nx", "-batch"]);
+        let out = run(gdb.args(session.iter().flat_map(|c| ["-ex", c])).args(arguments));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+}
+
+/// Sums shared numbers, so that the second half of the calls runs in full code.
+const SUMS: &str = "#include <blizzard.h>
+#include <stdio.h>
+__attribute__((noinline)) long sum(const long *v, int n) {
+    long s = 0;
+    for (int i = 0; i < n; i++)
+        s += v[i];
+    return s;
+}
+int main(void) {
+    long own[4] = {1, 2, 3, 4}, *v = bz_alloc(4 * sizeof *v), total = 0;
+    for (int i = 0; i < 4; i++)
+        v[i] = 100;
+    total += sum(own, 4);
+    for (int k = 0; k < 8; k++)
+        total += sum(v, 4);
+    printf(\"%ld\\n\", total);
+    return 0;
+}
+";
+
+/// A line has a place in each version, and a breakpoint there is hit in whichever runs. Full code is `f.full`.
+fn gdb_finds_both_versions_of_guarded_code() {
+    let guarded = Guarded::new("gcc", "f.c", SUMS);
+    let text = guarded.gdb(&["new"], &["info line sum.full", "info symbol sum.full", "break f.c:7", "run", "bt"]);
+    assert!(text.contains("Line 3 of \"f.c\" starts at address"), "{text}");
+    assert!(text.contains("sum.full in section .blizzard.text"), "{text}");
+    assert!(text.contains("(2 locations)"), "{text}");
+    // The first call has private memory.
+    assert!(text.contains("sum (") && text.contains("in main () at f.c:13"), "{text}");
+    let session = ["break f.c:7", "run", "ignore 1 4", "continue", "bt", "delete", "continue"];
+    let text = guarded.gdb(&["new"], &session);
+    assert!(text.contains("sum.full ()") && text.contains("f.c:7"), "{text}");
+    assert!(text.contains("in main () at f.c:15"), "{text}");
+    assert!(text.contains("\n3210\n"), "{text}");
+}
+
+/// Frames describe full code: an exception passes it, and backtraces go on behind it.
+fn exceptions_pass_full_code_and_gdb_sees_its_frames() {
+    const SOURCE: &str = "#include <blizzard.h>
+#include <cstdio>
+__attribute__((noinline)) void thrown(long x) {
+    if (x > 6)
+        throw x;
+}
+struct Last {
+    long &counter;
+    ~Last() { counter++; }
+};
+__attribute__((noinline)) long first(volatile long *v, long &counter) {
+    Last last{counter};
+    long x = v[0];
+    v[0] = x + 1;
+    thrown(x);
+    return v[0];
+}
+int main() {
+    long *v = (long *)bz_alloc(64), counter = 0, caught = 0;
+    for (int k = 0; k < 10; k++)
+        try {
+            first(v, counter);
+        } catch (long x) {
+            caught = caught * 10 + x;
+        }
+    std::printf(\"%ld %ld\\n\", counter, caught);
+}
+";
+    let guarded = Guarded::new("g++", "f.cpp", SOURCE);
+    let text = guarded.gdb(&["new"], &["break f.cpp:5", "run", "bt", "delete", "continue"]);
+    assert!(text.contains("thrown (x=7)"), "{text}");
+    assert!(text.contains("[clone .full]") && text.contains("in main () at f.cpp:22"), "{text}");
+    assert!(text.contains("\n10 789\n"), "{text}");
+}
+
+/// What has no rights at the program's addresses is read there all the same, also from a core file, which holds it once.
+fn gdb_shows_shared_memory_of_guarded_nodes() {
+    const SOURCE: &str = "#include <blizzard.h>
+#include <stdio.h>
+#include <unistd.h>
+volatile long *shared;
+int main(void) {
+    shared = bz_alloc(1 << 20);
+    if (bz_my_node() == 0)
+        for (int i = 0; i < 1 << 17; i++)
+            shared[i] = 0x5eed5eed5eed5eed;
+    bz_barrier();
+    if (bz_my_node() == 0) {
+        printf(\"%d %ld\\n\", getpid(), shared[3] >> 32);
+        fflush(stdout);
+        pause();
+    }
+    bz_barrier();
+    return 0;
+}
+";
+    use std::io::BufRead;
+    let guarded = Guarded::new("gcc", "f.c", SOURCE);
+    let mut command = guarded.blizzard();
+    command.args(["run", "--access", "guard", "-n", "2", "--", "./old"]).stdout(std::process::Stdio::piped());
+    let mut nodes = command.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(nodes.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (pid, value) = line.trim_end().split_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+    assert_eq!(value, "1592614637");
+    let look = ["print/x shared[3]", "x/gx shared+3"];
+    let live = guarded.gdb(&["-p", pid], &[look[0], look[1], "generate-core-file core"]);
+    nodes.kill().unwrap();
+    nodes.wait().unwrap();
+    let core = guarded.gdb(&["new", "core"], &look);
+    for text in [live, core] {
+        assert_eq!(text.matches("0x5eed5eed5eed5eed").count(), 2, "{text}");
+    }
+    let core = std::fs::read(guarded.folder.path().join("core")).unwrap();
+    let words = core.chunks_exact(8).filter(|w| **w == 0x5eed_5eed_5eed_5eed_u64.to_le_bytes()).count();
+    // All of it, and what registers and stacks may hold.
+    assert!((1 << 17..(1 << 17) + 100).contains(&words), "{words}");
 }

@@ -186,7 +186,7 @@ impl<C: AccessControl> Space<C> {
 
     /// Lets core dumps contain what is handed out of an arena, of which `bytes` bytes begin at `start`: from the limit `before` to `limit`.
     pub fn show_in_dumps(&self, (start, bytes): (u64, u64), before: u64, limit: u64) {
-        let local = self.control.kernel_address(start);
+        let local = self.control.dumped_address(start);
         // SAFETY: an arena of the segment.
         unsafe { segment::show_in_dumps(local, (start, start + bytes), before, limit) };
     }

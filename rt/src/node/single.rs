@@ -7,7 +7,8 @@
 
 use crate::kernel::limits;
 use crate::kernel::sys;
-use crate::memory::access_control::program::{kernel_address, runtime_address};
+use crate::memory::access_control::interface::AccessControl;
+use crate::memory::access_control::program::{PROGRAM, runtime_address};
 use crate::memory::arena::FreeError;
 use crate::memory::homes::{Attributes, Homes};
 use crate::memory::segment;
@@ -143,7 +144,7 @@ impl Single {
             .ok_or(NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
             // SAFETY: an arena of the segment.
-            unsafe { segment::show_in_dumps(kernel_address(start), (start, start + bytes), before, limit) };
+            unsafe { segment::show_in_dumps(PROGRAM.dumped_address(start), (start, start + bytes), before, limit) };
         }
         chunk.map(|chunk| (chunk.addr, chunk.bytes, chunk.recycled))
     }

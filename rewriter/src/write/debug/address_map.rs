@@ -18,6 +18,10 @@ pub trait AddressMap {
     fn copied(&self, _old: std::ops::Range<Vaddr>) -> Vec<(Vaddr, std::ops::Range<Vaddr>)> {
         Vec::new()
     }
+    /// Likewise the full versions of the instructions in the range, which follow each other.
+    fn full(&self, _old: std::ops::Range<Vaddr>) -> Vec<(Vaddr, std::ops::Range<Vaddr>)> {
+        Vec::new()
+    }
 }
 
 /// A range at its new place; one that is no code of the module stays.

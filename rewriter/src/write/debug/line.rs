@@ -6,6 +6,7 @@
 use crate::base::addresses::Vaddr;
 use crate::write::debug::address_map::{AddressMap, Slice};
 use gimli::{ColumnType, IncompleteLineProgram, LineRow, constants as c, leb128::write};
+use std::ops::Range;
 
 /// What the line-number state machine holds.
 struct Registers {
@@ -102,7 +103,12 @@ fn append_rows(
             advance(out, address - registers.address);
             out.extend([0, 1, c::DW_LNE_end_sequence.0]);
             state = None;
-            append_copies(&sequence, map, default_is_stmt, special, out);
+            if let (Some(first), Some(last)) = (sequence.first(), sequence.last()) {
+                let range = Vaddr(first.address())..Vaddr(last.address());
+                for elsewhere in [map.copied(range.clone()), map.full(range)] {
+                    append_elsewhere(&sequence, &elsewhere, default_is_stmt, special, out);
+                }
+            }
             sequence.clear();
         } else {
             append_row(row, address, registers, special, out);
@@ -111,16 +117,20 @@ fn append_rows(
     Ok(())
 }
 
-/// Appends a sequence for the copies of what the rows of a sequence describe.
-fn append_copies(rows: &[LineRow], map: &dyn AddressMap, default_is_stmt: bool, special: &Special, out: &mut Vec<u8>) {
-    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
-    let copied = map.copied(Vaddr(first.address())..Vaddr(last.address()));
+/// Appends a sequence for where else there is what the rows of a sequence describe.
+fn append_elsewhere(
+    rows: &[LineRow],
+    copied: &[(Vaddr, Range<Vaddr>)],
+    default_is_stmt: bool,
+    special: &Special,
+    out: &mut Vec<u8>,
+) {
     let Some(&Vaddr(start)) = copied.first().map(|c| &c.1.start) else { return };
     out.extend([0, 9, c::DW_LNE_set_address.0]);
     out.extend(start.to_le_bytes());
     let mut registers = Registers { address: start, file: 1, line: 1, column: 0, is_stmt: default_is_stmt, isa: 0 };
     let mut said = None;
-    for (old, new) in &copied {
+    for (old, new) in copied {
         let row = rows.partition_point(|r| r.address() <= old.0).checked_sub(1);
         if let Some(k) = row.filter(|_| row != said) {
             append_row(&rows[k], new.start.0, &mut registers, special, out);

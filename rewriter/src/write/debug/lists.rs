@@ -3,6 +3,7 @@
 //!
 //! Input: the lists that units use. Output: new contents of the section.
 
+use crate::base::addresses::Vaddr;
 use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
 use crate::write::debug::line::uleb;
 use gimli::{Dwarf, LocationListsOffset, RangeListsOffset, Unit, constants as c};
@@ -53,10 +54,13 @@ impl NewLists {
         let mut list = Vec::new();
         let mut ranges = dwarf.ranges(unit, old)?;
         while let Some(r) = ranges.next()? {
-            let (begin, end) = range(map, r.begin, r.end);
-            list.push(c::DW_RLE_start_end.0);
-            list.extend(begin.to_le_bytes());
-            list.extend(end.to_le_bytes());
+            let full = map.full(Vaddr(r.begin)..Vaddr(r.end));
+            let full = full.first().zip(full.last()).map(|(first, last)| (first.1.start.0, last.1.end.0));
+            for (begin, end) in [range(map, r.begin, r.end)].into_iter().chain(full) {
+                list.push(c::DW_RLE_start_end.0);
+                list.extend(begin.to_le_bytes());
+                list.extend(end.to_le_bytes());
+            }
         }
         list.push(c::DW_RLE_end_of_list.0);
         Ok(self.add(old.0, &list))

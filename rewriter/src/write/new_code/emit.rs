@@ -13,7 +13,7 @@ use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::skeleton::{Skeleton, skeleton};
 use crate::insert::block_recorder::Recorder;
-use crate::insert::code::{Code, Item, ItemKind, Target};
+use crate::insert::code::{Code, Item, ItemKind, Place, Target};
 use crate::insert::instruments::{self, Instrument};
 use crate::insert::site::Site;
 use crate::insert::{asm, guard, sequences, strip};
@@ -107,7 +107,11 @@ impl Emission<'_> {
                 run.copy(code, image);
                 let reached = was_emitting && falls_into(insns, id);
                 redirects = !full && !reached && versions.has_full(id);
-                let place = if redirects { place.behind(REDIRECTION_BYTES) } else { place };
+                let place = match (full, redirects) {
+                    (true, _) => Place::ANYWHERE,
+                    (false, true) => place.behind(REDIRECTION_BYTES),
+                    (false, false) => place,
+                };
                 code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
                 code.cold_starts.push((label, code.cold.pos()));
                 if redirects {
@@ -150,6 +154,7 @@ impl Emission<'_> {
                 table,
                 planned: planned.as_ref(),
                 red_zone,
+                compact: full && !versions.in_short_loop(id),
                 screens: options.screens,
                 anchor: cue.anchor(&insn),
             };

@@ -8,7 +8,7 @@
 //! behind those of all instructions.
 
 use crate::base::addresses::Vaddr;
-use crate::decode::insn::InsnId;
+use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 
 /// Which instructions have a full version.
@@ -17,12 +17,17 @@ pub struct Versions {
     count: u32,
     /// One bit for each instruction; empty: none has.
     full: Vec<u64>,
+    /// One bit for each instruction of a loop of at most [`LOOP`] instructions: time matters there more than size.
+    loops: Vec<u64>,
 }
+
+/// A longer loop does more than access memory.
+const LOOP: u32 = 16;
 
 impl Versions {
     /// Every instruction exists once.
     pub fn one(insns: &Insns) -> Versions {
-        Versions { count: insns.len() as u32, full: Vec::new() }
+        Versions { count: insns.len() as u32, ..Versions::default() }
     }
 
     /// Both versions of the functions in which something `is_tested`; `frames`: where frames begin and end. Overlapping instructions exist once.
@@ -54,7 +59,14 @@ impl Versions {
         for id in (0..insns.main).filter(|&id| tested[stretch(id)]) {
             full[id / 64] |= 1 << (id % 64);
         }
-        Versions { count: insns.len() as u32, full }
+        let mut loops = vec![0; full.len()];
+        let back = insns.branches().filter(|&(from, to)| to <= from && from.0 - to.0 < LOOP);
+        let is_loop =
+            |&(from, to): &(InsnId, InsnId)| insns.flow(from) != Flow::Call && stretch(from.ix()) == stretch(to.ix());
+        for (from, to) in back.filter(is_loop) {
+            (to.ix()..=from.ix()).for_each(|id| loops[id / 64] |= 1 << (id % 64));
+        }
+        Versions { count: insns.len() as u32, full, loops }
     }
 
     /// Whether any code exists twice.
@@ -70,6 +82,11 @@ impl Versions {
     #[inline]
     pub fn has_full(&self, id: InsnId) -> bool {
         self.full.get(id.ix() / 64).is_some_and(|bits| bits >> (id.ix() % 64) & 1 != 0)
+    }
+
+    #[inline]
+    pub fn in_short_loop(&self, id: InsnId) -> bool {
+        self.loops.get(id.ix() / 64).is_some_and(|bits| bits >> (id.ix() % 64) & 1 != 0)
     }
 
     /// The label in the full version, if there is one; else the only one.

@@ -18,6 +18,8 @@ pub const OTHER: u8 = 0xfc;
 pub(crate) const HIGH: u8 = 0;
 /// The override of %gs.
 pub(crate) const GS: u8 = 0x65;
+/// The override whose base is the thread's (psABI section 3.4.2). That of %gs is zero where other nodes run, so it tells nothing.
+pub(crate) const FS: u8 = 0x64;
 /// No branch target.
 pub const NO_TARGET: u64 = u64::MAX;
 

@@ -3,12 +3,9 @@
 //! Input: an instruction, the registers that hold stack addresses. Output: [`Class`]. Source: `rewriter/DESIGN.md`, "Exempt accesses".
 
 use crate::decode::effects::{Access, RSP, Touch, bit};
-use crate::decode::insn::{ADDR32, Insn, NONE, RIP};
+use crate::decode::insn::{ADDR32, FS, Insn, NONE, RIP};
 use crate::sites::site::Context;
 use blizzard_contract as contract;
-
-/// The override whose base is the thread's (psABI section 3.4.2). That of %gs is zero where other nodes run, so it tells nothing.
-const FS: u8 = 0x64;
 
 /// What an unchecked access is.
 pub(crate) enum Class {

@@ -1,9 +1,9 @@
-//! Tests of full versions of guarded code, which have three answers: the access goes on at the alias, the stub makes it as the program has it, or the gate
-//! makes it possible.
+//! Tests of full versions of guarded code, which have three answers: the access goes on at the alias, or behind the prefix as the program has it, or the gate
+//! makes it possible. They stand in line, or are called.
 //!
 //! Input: the hot way of a test that has been walked. Output: its [`Site`]. **Invariant**: who comes to an instruction with the prefix has an address of shared
-//! memory whose tag allows the access; what has tag 0 is private, and is accessed by the instruction without the prefix. That the bytes in stubs are those of
-//! plain code is proven where both versions are compared (`judge/versions`).
+//! memory whose tag allows the access; what has tag 0 is private, and goes behind the prefix. That what stands there are the bytes of plain code is proven where
+//! both versions are compared (`judge/versions`).
 //! Source: `rewriter/SEQUENCES.md`, "Guarded code".
 
 use crate::decode::effects::{ALL_FLAGS, Flow, bit};
@@ -39,7 +39,10 @@ pub(crate) fn judge(
     if !cx.cold.contains(*to) {
         return Err(format!("branch at {from:#x} does not lead to a cold stub"));
     }
-    test_fits(test, target, kind, store)?;
+    let called = *test == Cond::Called;
+    if !called {
+        test_fits(test, target, kind, store)?;
+    }
     let large = kind == Kind::Large;
     if has_prefix(cx, access, GS) == large {
         return Err(if large {
@@ -49,7 +52,10 @@ pub(crate) fn judge(
         }
         .into());
     }
-    let exits = walk_cold(cx, Some(access), state.clone(), *to, used)?;
+    let mut exits = walk_cold(cx, large.then_some(access), state.clone(), *to, used)?;
+    if called {
+        returned(&mut exits, access, |test| test_fits(test, target, kind, store))?;
+    }
     let (mut private, mut gates) = (0, 0);
     for exit in &exits {
         let ready = (0..16).all(|r| access.fx.reads & bit(r) == 0 || exit.state.intact(r));
@@ -59,26 +65,32 @@ pub(crate) fn judge(
         site.dirty |= exit.state.dirty();
         site.dirty_flags |= ALL_FLAGS & !exit.state.clean;
         site.red_zone |= exit.state.uses_red_zone();
-        let is_private = if large { false } else { leads_to_private(exit, target)? };
         if let Some(g) = &exit.gate {
             gates += 1;
             gate_arguments(cx, access, target, &mut site, g)?;
         }
-        if is_private || large {
-            private += u32::from(is_private);
-            let right = large == exit.gate.is_some() && (large || exit.path.len() == 1);
-            site.performed.push(performed(cx, access, exit, large).filter(|_| right).ok_or_else(|| {
+        if large {
+            let right = exit.gate.is_some();
+            site.performed.push(performed(cx, access, exit).filter(|_| right).ok_or_else(|| {
                 format!("cold stub does not make the access as the program has it at {:#x}", exit.from)
             })?);
-        } else {
-            if exit.performed.is_some() || exit.to != access.va {
-                return Err(format!("cold stub returns to the wrong place {:#x} at {:#x}", exit.to, exit.from));
-            }
-            if exit.gate.is_none() && !is_allowed(exit, target, store) {
-                return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));
-            }
-            site.own_edges.push((exit.from, exit.to));
+            continue;
         }
+        if called && exit.path.is_empty() {
+            // Its first test allowed the access.
+        } else if leads_to_private(exit, target)? {
+            private += 1;
+            if exit.gate.is_some() || exit.path.len() != 1 || exit.to != behind_prefix(access) {
+                return Err(format!("cold stub does not make the access as the program has it at {:#x}", exit.from));
+            }
+            continue;
+        } else if exit.gate.is_none() && !is_allowed(exit, target, store) {
+            return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));
+        }
+        if exit.to != access.va {
+            return Err(format!("cold stub returns to the wrong place {:#x} at {:#x}", exit.to, exit.from));
+        }
+        site.own_edges.push((exit.from, exit.to));
     }
     if private != u32::from(!large) || gates == 0 {
         return Err("the cold stub does not have one way for each answer".into());
@@ -120,16 +132,34 @@ fn leads_to_private(exit: &Exit, target: &Target) -> Result<bool, String> {
     }
 }
 
-/// What does in the stub what the access does: the instruction, or the jump to it in plain code, from which a call returns.
-fn performed(cx: &Context, access: &Insn, exit: &Exit, at_alias: bool) -> Option<u64> {
-    match (access.flow, &exit.performed) {
-        (Flow::CallInd, None) if !cx.text.contains(exit.to) => Some(exit.from),
-        (Flow::CallInd, _) | (_, None) => None,
-        (flow, Some(i)) => {
-            let goes_on = flow == Flow::JumpInd || exit.to == access.end();
-            (goes_on && has_prefix(cx, i, GS) == at_alias).then_some(i.va)
+/// Where the access begins without its prefix, the first of its bytes.
+fn behind_prefix(access: &Insn) -> u64 {
+    access.va + 1
+}
+
+/// Of a test that was called: takes its first condition away, and makes its ways lead where the carry flag lets those go on that return.
+fn returned(exits: &mut [Exit], access: &Insn, fits: impl Fn(&Cond) -> Result<(), String>) -> Result<(), String> {
+    for exit in exits {
+        let Some((first, allowed)) = exit.path.first().copied() else { return Err("a call of no test".into()) };
+        fits(&first)?;
+        exit.path.remove(0);
+        exit.to = match exit.state.carry {
+            Some(true) => behind_prefix(access),
+            Some(false) => access.va,
+            None => return Err("whether the memory is private is not said".into()),
+        };
+        if allowed && !exit.path.is_empty() || !allowed && exit.path.is_empty() {
+            return Err("the test that is called does not do what its answer says".into());
         }
     }
+    Ok(())
+}
+
+/// What does in the stub what the access does.
+fn performed(cx: &Context, access: &Insn, exit: &Exit) -> Option<u64> {
+    let i = exit.performed.as_ref()?;
+    let goes_on = access.flow == Flow::JumpInd || exit.to == access.end();
+    (goes_on && has_prefix(cx, i, GS)).then_some(i.va)
 }
 
 /// The stub found the access to lie in one block, whose tag allows it.

@@ -62,6 +62,7 @@ fn is_probe(cx: &Context, i: &Insn, next: &[Insn]) -> bool {
     // The program may test bits of addresses, too, but its branches lead into no stubs.
     let to_stub = |n: Option<&Insn>| n.is_some_and(|n| n.flow == Flow::Cond && cx.cold.contains(n.target));
     match (i.op, &i.mem) {
+        (0xe8, None) => cx.guard && cx.cold.contains(i.target),
         (0x1ba, None) => i.ext == 4 && i.imm == i64::from(contract::PRIVATE_BIT) && to_stub(next.first()),
         (0x3b, Some(_)) => strips::compared(i).is_some(),
         (0xf6 | 0xf7, Some(m)) => {

@@ -95,6 +95,8 @@ pub enum Cond {
         lin: Lin,
     },
     Poll,
+    /// What a test in cold code found, which has been called: the carry flag is set where the memory is private.
+    Called,
     /// Number of nodes compared with a number.
     Nodes {
         with: i64,
@@ -109,6 +111,8 @@ pub struct State {
     pub clean: u8,
     pub slots: Vec<(i64, Val)>,
     pub cond: Option<Cond>,
+    /// The carry flag, where it is known.
+    pub carry: Option<bool>,
     /// The limit of a loop that was written last, and what was written ([`contract::LIMIT_UP`]).
     pub limit: Option<(u64, Val)>,
     /// Something no inserted code may do.
@@ -144,7 +148,7 @@ impl State {
         for (r, v) in regs.iter_mut().enumerate() {
             *v = Val::Lin(Lin::reg(r as u8));
         }
-        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, limit: None, fault: None, guard }
+        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, carry: None, limit: None, fault: None, guard }
     }
 
     /// Bytes by which rsp differs from its initial value.
@@ -181,6 +185,11 @@ impl State {
         self.rsp() != Some(0)
             || matches!(self.regs[RAX as usize], Val::Flags { .. })
             || (!self.intact(RAX) && rax_elsewhere())
+    }
+
+    /// A place below rsp that no signal handler touches.
+    fn below_rsp(&self, disp: i64) -> Option<i64> {
+        (-RED_ZONE..=-8).contains(&disp).then_some(self.rsp()? + disp)
     }
 
     pub fn slot(&self, at: i64) -> Val {
@@ -237,7 +246,9 @@ impl State {
 
     fn push(&mut self, v: Val) {
         let Some(d) = self.rsp() else { return };
-        if d > -128 {
+        // A test that is called leaves where it returns to right below rsp, and the address below that.
+        let returns = d == 0 && matches!(v, Val::Return(_));
+        if d > -RED_ZONE && !returns {
             self.fault = Some("pushes into the red zone");
         }
         self.set_slot(d - 8, v);
@@ -309,17 +320,15 @@ impl State {
                 self.regs[i.r0 as usize] = self.regs[i.r1 as usize];
             }
             (0x89, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.explicit_register() < 16 => {
-                if self.rsp() != Some(0) || !(-RED_ZONE..=-8).contains(&m.disp) {
-                    return None;
-                }
-                self.set_slot(m.disp, self.regs[i.explicit_register() as usize]);
+                let at = self.below_rsp(m.disp)?;
+                self.set_slot(at, self.regs[i.explicit_register() as usize]);
             }
             (0x8b, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.r0 < 16 && i.r0 != RSP => {
-                let known = self.slots.iter().any(|s| s.0 == m.disp);
-                if self.rsp() != Some(0) || !(-RED_ZONE..=-8).contains(&m.disp) || !known {
+                let at = if m.disp < 0 { self.below_rsp(m.disp)? } else { self.rsp()? + m.disp };
+                if !self.slots.iter().any(|s| s.0 == at) {
                     return None;
                 }
-                self.regs[i.r0 as usize] = self.slot(m.disp);
+                self.regs[i.r0 as usize] = self.slot(at);
             }
             (0x89, Some(m)) if wide && i.explicit_register() < 16 => {
                 let word = State::absolute(m).filter(|&at| none_of(at).is_some())?;
@@ -391,6 +400,7 @@ impl State {
                 let mask = if i.size == 1 { i.imm as u32 & 0xff } else { i.imm as u32 };
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Tag { lin, bytes: i.size as u8, mask });
+                self.carry = Some(false);
             }
             (0x80, Some(m)) if i.ext == 7 && i.size == 1 => {
                 (self.guard && is_tag_test_at_alias(i)).then_some(())?;
@@ -414,6 +424,10 @@ impl State {
                 }
                 self.clobber_flags(CF);
             }
+            (0xf8 | 0xf9, None) => {
+                self.clobber_flags(0);
+                self.carry = Some(i.op == 0xf9);
+            }
             (0x9f, _) => {
                 let al = if let Val::Flags { al, .. } = self.regs[RAX as usize] { al } else { 0 };
                 self.regs[RAX as usize] = Val::Flags { ah: self.clean & !OF, al };
@@ -431,7 +445,7 @@ impl State {
             (0x9e, _) => {
                 let Val::Flags { ah, al } = self.regs[RAX as usize] else { return None };
                 self.clean = (self.clean & OF) | ah;
-                self.cond = None;
+                (self.cond, self.carry) = (None, None);
                 self.regs[RAX as usize] = if al == 0 { Val::Junk } else { Val::Flags { ah: 0, al } };
             }
             (0x50..=0x57, None) if i.r0 < 16 => self.push(self.regs[i.r0 as usize]),
@@ -460,9 +474,9 @@ impl State {
         Some(())
     }
 
-    fn clobber_flags(&mut self, keep: u8) {
+    pub(crate) fn clobber_flags(&mut self, keep: u8) {
         self.clean &= keep;
-        self.cond = None;
+        (self.cond, self.carry) = (None, None);
     }
 }
 

@@ -84,6 +84,20 @@ pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) ->
                 hot.colds.push((cold, target, cond, i.va));
                 hot.passed.push(cond);
             }
+            // A test in cold code: behind it the carry flag leads behind the prefix of the access.
+            Step::Call(target) if cx.guard && k == probe && cx.cold.contains(target) => {
+                let jc = text.insns.get(k + 1).filter(|jc| jc.op == 0x72 && jc.va == i.end())?;
+                if jc.target != jc.end() + 1 || !hot.passed.is_empty() {
+                    return None;
+                }
+                hot.colds.push((next, target, Cond::Called, i.va));
+                hot.passed.push(Cond::Called);
+                // What it leaves changed is judged where it returns.
+                state = State::new(cx.guard);
+                state.clobber_flags(0);
+                k += 2;
+                break;
+            }
             _ => break,
         }
         state = next;
@@ -114,7 +128,7 @@ pub(crate) fn walk_cold(
     target: u64,
     used: &mut Vec<usize>,
 ) -> Result<Vec<Exit>, String> {
-    let mut exits = Vec::new();
+    let mut exits: Vec<Exit> = Vec::new();
     let mut work = vec![(state, target, Vec::new(), None::<Gate>)];
     let mut touched = 0;
     while let Some((mut state, va, mut path, mut gate)) = work.pop() {
@@ -149,13 +163,18 @@ pub(crate) fn walk_cold(
                 Step::Branch { cc, target: to } => {
                     let Some(cond) = cond else { return Err("unexpected branch in a cold stub".into()) };
                     let taken_means = match (cond, cc) {
-                        (Cond::Straddle { .. }, 7) => true,                    // ja: not within one block
-                        (Cond::Tag { .. }, 4) => !cx.guard,                    // jz: accessible
-                        (Cond::Tag { .. }, 5) => cx.guard,                     // jnz: not accessible
-                        (Cond::Level { level: 0, .. }, 5) if cx.guard => true, // jne: shared
+                        (Cond::Straddle { .. }, 7) => true,                       // ja: not within one block
+                        (Cond::Tag { .. }, 4) => !cx.guard,                       // jz: accessible
+                        (Cond::Tag { .. }, 5) => cx.guard,                        // jnz: not accessible
+                        (Cond::Level { level: 0, .. }, 5) if cx.guard => true,    // jne: shared
+                        (Cond::Level { level: 1.., .. }, 2) if cx.guard => false, // jb: not accessible
+                        (Cond::Level { level: 0, .. }, 4) if cx.guard => false,   // je: private
                         _ => return Err(format!("unexpected branch at {:#x} in a cold stub", i.va)),
                     };
                     let mut taken = state.clone();
+                    if cc == 2 {
+                        (taken.carry, state.carry) = (Some(true), Some(false));
+                    }
                     taken.cond = None;
                     state.cond = None;
                     let mut taken_path = path.clone();
@@ -189,6 +208,10 @@ pub(crate) fn walk_cold(
                     if let Some(fault) = state.fault {
                         return Err(format!("cold stub {fault} at {:#x}", i.va));
                     }
+                    if matches!(step, Step::Return(_)) && !cx.cold.contains(to) {
+                        exits.push(Exit { state, from: i.va, to, gate, path, touched, performed: None });
+                        break;
+                    }
                     k = cx.cold.at(to).ok_or_else(|| format!("call or return to {to:#x}, no cold instruction"))?;
                     continue;
                 }
@@ -208,7 +231,7 @@ pub(crate) fn walk_cold(
                         contract::GATE_POLL => 0,
                         _ => return Err(format!("call of an unknown gate {address:#x} at {:#x}", i.va)),
                     });
-                    (state.cond, state.limit) = (None, None);
+                    (state.cond, state.carry, state.limit) = (None, None, None);
                 }
                 Step::Stop => return Err(format!("unexpected instruction at {:#x} in a cold stub", i.va)),
             }

@@ -226,6 +226,10 @@ impl AccessControl for Guard {
         self.runtime_address(addr)
     }
 
+    fn dumped_address(&self, addr: u64) -> u64 {
+        addr
+    }
+
     #[inline]
     fn program_address(&self, at: u64) -> u64 {
         let alias = SEGMENT_BASE + ALIAS_DISTANCE;

@@ -80,6 +80,11 @@ pub trait AccessControl: Copy + Debug {
     /// Which address the kernel is given.
     fn kernel_address(&self, addr: u64) -> u64;
 
+    /// Where core dumps show the memory: where the program has it.
+    fn dumped_address(&self, addr: u64) -> u64 {
+        self.kernel_address(addr)
+    }
+
     /// The program's address of what the runtime finds at `at`; of private memory `at` itself.
     fn program_address(&self, at: u64) -> u64;
 

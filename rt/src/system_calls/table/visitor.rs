@@ -13,7 +13,7 @@ use crate::process::private_stack;
 use crate::system_calls::table::copies::{COPIED, Fields, Given, Structure};
 use crate::system_calls::table::row::{Len, Row};
 use crate::tempest::pages::table::is_user;
-use blizzard_contract::BLOCK_BYTES;
+use blizzard_contract::{ALIAS_DISTANCE, BLOCK_BYTES};
 
 /// Memory that a call touches in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,15 @@ pub enum Stop {
 pub type Look<T = ()> = Result<T, Stop>;
 
 /// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
-/// the segments with their guards.
-const OURS: [(u64, u64); 3] = [(CONTEXTS.start, CONTEXTS.end), (TABLE.start, TABLE.end), (WINDOW.start, WINDOW.end)];
+/// the segments with their guards; in guarded code the tags and the segments at their alias, too.
+const OURS: [(u64, u64); 5] = [
+    (CONTEXTS.start, CONTEXTS.end),
+    (TABLE.start, TABLE.end),
+    (WINDOW.start, WINDOW.end),
+    (TABLE.start + ALIAS, TABLE.end + ALIAS),
+    (WINDOW.start + ALIAS, WINDOW.end + ALIAS),
+];
+const ALIAS: u64 = if cfg!(feature = "guard") { ALIAS_DISTANCE } else { 0 };
 
 /// Refuses pages that the runtime needs.
 pub fn keep_pages_out(addr: u64, bytes: u64) -> Result<(), u64> {

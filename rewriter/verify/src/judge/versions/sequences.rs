@@ -7,7 +7,7 @@
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
-use crate::decode::insn::{GS, Insn};
+use crate::decode::insn::{FS, GS, Insn};
 use crate::decode::raw::{prefixes, without_segments};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::{NONE, Versions, bytes};
@@ -26,7 +26,7 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
         if let Kind::Large = s.kind {
             at_alias.extend(&s.performed);
         }
-        if !s.performed.is_empty()
+        if matches!(s.kind, Kind::Check { .. } | Kind::Large)
             && let Err(why) = performs(m, v, s, cold)
         {
             let va = v.full.insn(s.access).va;
@@ -63,24 +63,24 @@ fn tag_tests<'x>(v: &'x Versions, cold: &'x Code) -> impl Iterator<Item = u64> +
     hot.chain(stubs).map(|(_, i)| i).filter(|i| is_tag_test_at_alias(i)).map(|i| i.va)
 }
 
-/// The stub does what the access does in plain code.
+/// What is private goes behind the prefix, and the stub of a large area makes the access itself: what is there is the instruction of plain code.
 fn performs(m: &Module, v: &Versions, s: &Site, cold: &Code) -> Result<(), String> {
-    let at = v.full.own_from(s.access);
-    let pair = v.plain_of.get(at).filter(|p| **p != NONE).ok_or("the access is none of plain code")?;
-    let plain = v.plain.own[*pair as usize] as usize;
-    let (begin, plain) = (v.plain.insn(v.plain.begin(plain)).va, v.plain.insn(plain));
-    for &va in &s.performed {
-        let i = cold.at(va).map(|k| &cold.insns[k]).ok_or("the stub is nowhere")?;
-        let right = match (plain.flow, s.kind) {
-            (Flow::CallInd, _) => i.flow == Flow::Jump && i.target == begin,
-            (_, Kind::Large) => without_segments(cold_bytes(m, i)) == without_segments(bytes(m, plain)),
-            _ => cold_bytes(m, i) == bytes(m, plain),
-        };
-        if !right {
-            return Err(format!("what its stub does at {va:#x} is not the instruction of plain code"));
-        }
+    let pair = v.plain_of.get(v.full.own_from(s.access)).filter(|p| **p != NONE);
+    let plain = v.plain.insn(v.plain.own[*pair.ok_or("the access is none of plain code")? as usize] as usize);
+    let was = bytes(m, plain);
+    // A segment's prefix means something if it is one of those.
+    let has_base = prefixes(was).iter().any(|p| matches!(*p, FS | GS));
+    let has = |is: &[u8]| is.split_first() == Some((&GS, &without_segments(was)[..]));
+    let is = match s.performed[..] {
+        [] => bytes(m, v.full.insn(s.access)),
+        [va] => cold.at(va).map(|k| cold_bytes(m, &cold.insns[k])).unwrap_or(&[]),
+        _ => &[],
+    };
+    if has(is) && !has_base {
+        Ok(())
+    } else {
+        Err("what is private, or a stub, does not make the access of plain code".into())
     }
-    Ok(())
 }
 
 fn cold_bytes<'a>(m: &Module<'a>, i: &Insn) -> &'a [u8] {

@@ -55,6 +55,14 @@ impl<'x> Restarts<'x> {
         in_group(group).or_else(|| in_group(group.checked_sub(1)?))
     }
 
+    /// Whether an offset of the new code lies behind the beginning of a check, and not behind its access.
+    pub fn is_within(&self, at: u32) -> bool {
+        let group = self.heads.partition_point(|head| head.check < at);
+        // Checks do not overlap: only the last one that begins in front of it can hold it.
+        let last = group.checked_sub(1).and_then(|group| self.group(group).take_while(|row| row.check < at).last());
+        last.is_some_and(|row| at <= row.access)
+    }
+
     /// Where the check of the access at an offset of the new code begins.
     pub fn check_of(&self, access: u32) -> Option<u32> {
         self.before(access.checked_add(1)?).filter(|row| row.access == access).map(|row| row.check)
@@ -169,6 +177,15 @@ mod tests {
                 assert_eq!((table.check_of(row.access - 1), table.check_of(row.access + 1)), (None, None));
                 assert_eq!(table.before(row.access), k.checked_sub(1).map(|k| rows[k]), "row {k} of {count}");
                 assert_eq!(table.before(row.access + 1), Some(*row));
+            }
+            let end = rows.last().map_or(9, |row| row.access + 9);
+            for at in (0..end)
+                .filter(|at| {
+                    at % 7 == 0 || rows.iter().any(|row| row.check.abs_diff(*at) < 2 || row.access.abs_diff(*at) < 2)
+                })
+                .take(2000)
+            {
+                assert_eq!(table.is_within(at), rows.iter().any(|row| row.check < at && at <= row.access), "{at}");
             }
             assert_eq!(table.before(0), None);
             assert_eq!(table.before(u32::MAX), rows.last().copied());

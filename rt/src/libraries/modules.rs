@@ -63,8 +63,10 @@ struct Slot {
     bias: AtomicU64,
     code: AtomicU64,
     code_end: AtomicU64,
-    /// Where code begins that tests tags.
+    /// Where code begins that tests tags or polls always; in front of it, of guarded code, tests are those that the restart table has.
     tested: AtomicU64,
+    /// [`ModuleInfo::number`].
+    number: AtomicU64,
     trap_codes: AtomicU64,
     trap_code_bytes: AtomicU64,
     trap_heads: AtomicU64,
@@ -96,6 +98,7 @@ impl Slot {
             code: AtomicU64::new(0),
             code_end: AtomicU64::new(0),
             tested: AtomicU64::new(0),
+            number: AtomicU64::new(0),
             trap_codes: AtomicU64::new(0),
             trap_code_bytes: AtomicU64::new(0),
             trap_heads: AtomicU64::new(0),
@@ -312,6 +315,7 @@ impl Modules {
                 slot.code.store(at(info.code_va), Ordering::Relaxed);
                 slot.code_end.store(at(info.code_va).wrapping_add(info.code_bytes), Ordering::Relaxed);
                 slot.tested.store(at(info.code_va).wrapping_add(info.full_at), Ordering::Relaxed);
+                slot.number.store(info.number().into(), Ordering::Relaxed);
                 slot.trap_codes.store(at(info.trap_codes_va), Ordering::Relaxed);
                 slot.trap_code_bytes.store(info.trap_code_bytes, Ordering::Relaxed);
                 slot.trap_heads.store(at(info.trap_heads_va), Ordering::Relaxed);
@@ -450,9 +454,17 @@ impl Modules {
         if slot.covers(old) { slot.entry(old) } else { None }
     }
 
-    /// Whether `at` lies in new code that tests tags: not in plain code, in which every instruction is a safe point.
+    /// Whether `at` lies in new code that may rely on a tag that it has tested: not in plain code, in which every instruction is a safe point, but for the tests
+    /// that it has learnt.
     pub fn in_tested_code(&self, at: u64) -> bool {
-        self.at(at).is_some_and(|slot| slot.is_new(at) && at >= slot.tested.load(Ordering::Relaxed))
+        let Some((slot, _, place)) = self.place(at) else { return false };
+        slot.is_new(at) && (at >= slot.tested.load(Ordering::Relaxed) || slot.restarts().is_within(place))
+    }
+
+    /// The access at `at`, as [`LearntPlace`](blizzard_contract::LearntPlace) names it.
+    pub fn access_at(&self, at: u64) -> Option<u64> {
+        let (slot, _, place) = self.place(at)?;
+        Some(slot.number.load(Ordering::Relaxed) << 32 | u64::from(place))
     }
 
     /// Whether `at` lies in some module's new code.

@@ -17,6 +17,7 @@ pub const OTHER: u8 = 0xfc;
 /// "Bytes" of ah, bh, ch, dh.
 pub(crate) const HIGH: u8 = 0;
 /// The override of %gs.
+pub(crate) const FS: u8 = 0x64;
 pub(crate) const GS: u8 = 0x65;
 /// No branch target.
 pub const NO_TARGET: u64 = u64::MAX;

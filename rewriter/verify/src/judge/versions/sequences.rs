@@ -7,7 +7,7 @@
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
-use crate::decode::insn::{GS, Insn};
+use crate::decode::insn::{FS, GS, Insn};
 use crate::decode::raw::{prefixes, without_segments};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::{NONE, Versions, bytes};
@@ -19,23 +19,23 @@ use std::collections::BTreeSet;
 /// Judges all tests, and all that has the prefix.
 pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
     let mut at_alias: BTreeSet<u64> = BTreeSet::new();
-    for s in v.full.sites.list.iter().filter(|s| s.problem.is_none()) {
+    let full = |s: &Site| v.plain_of.get(v.full.own_from(s.access)).copied();
+    let plain = |s: &Site| Some(v.plain.own_from(s.access) as u32);
+    let tests = v.full.sites.list.iter().map(|s| (&v.full, full(s), s));
+    let tests = tests.chain(v.plain.sites.list.iter().map(|s| (&v.plain, plain(s), s)));
+    for (version, of, s) in tests.filter(|(_, _, s)| s.problem.is_none()) {
         if let Kind::Check { .. } = s.kind {
-            at_alias.insert(v.full.insn(s.access).va);
+            at_alias.insert(version.insn(s.access).va);
         }
         if let Kind::Large = s.kind {
             at_alias.extend(&s.performed);
         }
         if !s.performed.is_empty()
-            && let Err(why) = performs(m, v, s, cold)
+            && let Err(why) = performs(m, v, s, of, cold)
         {
-            let va = v.full.insn(s.access).va;
+            let va = version.insn(s.access).va;
             audit.finding(va, m.place(va), why);
         }
-    }
-    for s in v.plain.sites.list.iter().filter(|s| !matches!(s.kind, Kind::Poll)) {
-        let va = v.plain.insn(s.access.min(v.plain.code.insns.len() - 1)).va;
-        audit.finding(va, m.place(va), "plain code has a test");
     }
     let alias = contract::SEGMENT_BASE + contract::ALIAS_DISTANCE;
     let alias = alias..alias + contract::SEGMENT_WINDOW_BYTES;
@@ -57,23 +57,33 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
 
 /// The tests of tags in sequences and their stubs.
 fn tag_tests<'x>(v: &'x Versions, cold: &'x Code) -> impl Iterator<Item = u64> + 'x {
-    let sites = v.full.sites;
-    let hot = v.full.code.insns.iter().enumerate().filter(|(k, _)| get(&sites.inserted, *k));
-    let stubs = cold.insns.iter().enumerate().filter(|(k, _)| get(&sites.claimed, *k));
+    let hot = [&v.plain, &v.full].into_iter().flat_map(|v| {
+        let all = v.code.insns.iter().enumerate();
+        all.filter(|(k, _)| get(&v.sites.inserted, *k))
+    });
+    let claimed = |k: usize| get(&v.plain.sites.claimed, k) || get(&v.full.sites.claimed, k);
+    let stubs = cold.insns.iter().enumerate().filter(move |(k, _)| claimed(*k));
     hot.chain(stubs).map(|(_, i)| i).filter(|i| is_tag_test_at_alias(i)).map(|i| i.va)
 }
 
-/// The stub does what the access does in plain code.
-fn performs(m: &Module, v: &Versions, s: &Site, cold: &Code) -> Result<(), String> {
-    let at = v.full.own_from(s.access);
-    let pair = v.plain_of.get(at).filter(|p| **p != NONE).ok_or("the access is none of plain code")?;
-    let plain = v.plain.own[*pair as usize] as usize;
+/// The stub does what the access does in plain code; `of`: its position there.
+fn performs(m: &Module, v: &Versions, s: &Site, of: Option<u32>, cold: &Code) -> Result<(), String> {
+    let pair = of.filter(|p| *p != NONE).ok_or("the access is none of plain code")?;
+    let plain = v.plain.own[pair as usize] as usize;
+    let tested = v.plain.test_of(plain).is_some_and(|s| matches!(s.kind, Kind::Check { .. }));
     let (begin, plain) = (v.plain.insn(v.plain.begin(plain)).va, v.plain.insn(plain));
     for &va in &s.performed {
         let i = cold.at(va).map(|k| &cold.insns[k]).ok_or("the stub is nowhere")?;
         let right = match (plain.flow, s.kind) {
-            (Flow::CallInd, _) => i.flow == Flow::Jump && i.target == begin,
+            // Where plain code tests the call, the stub would lead back to the test.
+            (Flow::CallInd, _) => i.flow == Flow::Jump && i.target == begin && !tested,
             (_, Kind::Large) => without_segments(cold_bytes(m, i)) == without_segments(bytes(m, plain)),
+            // Plain code has the prefix, too: what has been tested has no other segment.
+            _ if tested => {
+                let is = cold_bytes(m, i);
+                !prefixes(is).iter().any(|b| [FS, GS].contains(b))
+                    && without_segments(is) == without_segments(bytes(m, plain))
+            }
             _ => cold_bytes(m, i) == bytes(m, plain),
         };
         if !right {

@@ -6,6 +6,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
+use crate::base::learnt::Sites;
 use crate::base::memory::Bytes;
 use crate::base::options::Options;
 use crate::base::output_file::Sink;
@@ -24,6 +25,7 @@ use crate::graph::jump_table::JumpTable;
 use crate::graph::table_search;
 use crate::insert::block_recorder::{self, Recorder};
 use crate::insert::code::Code;
+use crate::insert::guard;
 use crate::plan::checks::{self, Counts, Plan};
 use crate::plan::decision::Decision;
 use crate::plan::passes;
@@ -48,6 +50,19 @@ pub struct Rewritten {
     pub report: Report,
 }
 
+/// What is asked of a rewrite: options, and what runs have learnt of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'x> {
+    pub options: &'x Options,
+    pub learnt: &'x Sites,
+}
+
+impl<'x> From<&'x Options> for Request<'x> {
+    fn from(options: &'x Options) -> Self {
+        Request { options, learnt: Sites::NONE }
+    }
+}
+
 /// Figures of one rewrite.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Report {
@@ -67,6 +82,9 @@ pub struct Report {
     pub red_zone: u64,
     /// Checks that ask first whether the address can be shared memory.
     pub screens: u64,
+    /// Accesses that runs have learnt of and that plain code tests, and those that it does not: no instruction of a tested class begins there.
+    pub learnt: u64,
+    pub learnt_untested: u64,
     /// What the optimiser's passes did.
     pub optimiser: Counts,
     pub jump_tables: usize,
@@ -247,44 +265,45 @@ pub fn in_memory(rewrite: impl FnOnce(&mut dyn Sink) -> Result<Report>) -> Resul
 ///
 /// # Errors
 /// As [`rewrite`], or that nothing can be written to the sink.
-pub fn rewrite_program<'a>(
+pub fn rewrite_program<'a, 'r>(
     input: impl Into<Bytes<'a>>,
     name: &str,
-    options: &Options,
+    request: impl Into<Request<'r>>,
     libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
-    rewrite_with_runtime(input, name, options, libraries, &Blob::of(options.access)?, sink)
+    let request = request.into();
+    rewrite_with_runtime(input, name, request, libraries, &Blob::of(request.options.access)?, sink)
 }
 
 /// As [`rewrite_program`]; the output gets the symbols and the debug information of the separate file `debug_file`.
 ///
 /// # Errors
 /// As [`rewrite_program`].
-pub fn rewrite_with_debug_file<'a>(
+pub fn rewrite_with_debug_file<'a, 'r>(
     input: impl Into<Bytes<'a>>,
     debug_file: &'a [u8],
     name: &str,
-    options: &Options,
+    request: impl Into<Request<'r>>,
     libraries: &LibraryRecord,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
-    let input = input.into();
+    let (input, request) = (input.into(), request.into());
     expect_program(input.all, name)?;
     let mut analysed = analyse(input, name)?;
     analysed.image.debug_file = Some(debug_file);
-    let program = Program { blob: &Blob::of(options.access)?, libraries };
-    build(analysed, options, Some(&program), sink)
+    let program = Program { blob: &Blob::of(request.options.access)?, libraries };
+    build(analysed, request, Some(&program), sink)
 }
 
 /// As [`rewrite_program`], with a runtime of the caller's choice.
 ///
 /// # Errors
 /// As [`rewrite_program`].
-pub fn rewrite_with_runtime<'a>(
+pub fn rewrite_with_runtime<'a, 'r>(
     input: impl Into<Bytes<'a>>,
     name: &str,
-    options: &Options,
+    request: impl Into<Request<'r>>,
     libraries: &LibraryRecord,
     blob: &Blob,
     sink: &mut dyn Sink,
@@ -293,35 +312,48 @@ pub fn rewrite_with_runtime<'a>(
     expect_program(input.all, name)?;
     let analysed = analyse(input, name)?;
     let program = Program { blob, libraries };
-    build(analysed, options, Some(&program), sink)
+    build(analysed, request.into(), Some(&program), sink)
 }
 
 /// As [`rewrite_library`], to a sink.
 ///
 /// # Errors
 /// As [`rewrite_program`].
-pub fn rewrite_library_to<'a>(
+pub fn rewrite_library_to<'a, 'r>(
     input: impl Into<Bytes<'a>>,
     name: &str,
-    options: &Options,
+    request: impl Into<Request<'r>>,
     sink: &mut dyn Sink,
 ) -> Result<Report> {
-    build(analyse(input, name)?, options, None, sink)
+    build(analyse(input, name)?, request.into(), None, sink)
+}
+
+/// The accesses that plain code tests because it has learnt of them.
+fn learnable(insns: &Insns, versions: &Versions, plan: &Plan, learnt: &Sites) -> Vec<InsnId> {
+    let ids = learnt.addresses().filter_map(|at| insns.at(at));
+    ids.filter(|&id| versions.has_full(id) && guard::is_learnable(&plan.decisions.get(id), insns.flow(id))).collect()
 }
 
 /// The stages behind the analyses.
-fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
+fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
+    let Request { options, learnt } = request;
     let suspects = suspects(&analysed.image, &analysed.insns);
     let registers = analysed.registers(options.inserts());
     let mut plan = analysed.plan(&registers, options);
     let script = analysed.script(&registers, &mut plan, options);
+    let mut learnt_count = 0;
     let (versions, plain) = match options.plain_version() {
         None => (Versions::one(&analysed.insns), None),
         Some(options) => {
             let is_tested =
                 |id| plan.decisions.get(id).is_tested() || matches!(plan.decisions.get(id), Decision::Refused(_));
             let versions = Versions::two(&analysed.insns, &analysed.frames, is_tested);
-            (versions, Some(analysed.script(&registers, &mut analysed.plan(&registers, &options), &options)))
+            let mut of_plain = analysed.plan(&registers, &options);
+            for id in learnable(&analysed.insns, &versions, &plan, learnt) {
+                of_plain.decisions.take(id, &plan.decisions);
+                learnt_count += 1;
+            }
+            (versions, Some(analysed.script(&registers, &mut of_plain, &options)))
         }
     };
     drop(registers);
@@ -367,6 +399,8 @@ fn build(analysed: Analysed, options: &Options, program: Option<&Program>, sink:
         spills: sites.spills,
         red_zone: sites.red_zone,
         screens: sites.screens,
+        learnt: learnt_count,
+        learnt_untested: learnt.len() as u64 - learnt_count,
         optimiser: counts,
         jump_tables: tables.len(),
         unresolved_jumps: unresolved,

@@ -9,6 +9,8 @@ pub mod error;
 
 pub mod options;
 
+pub mod learnt;
+
 pub mod memory;
 
 pub mod output_file;

@@ -8,7 +8,7 @@ use crate::cli::bench::command::BenchCommand;
 use crate::cli::parmacs::command::ParmacsCommand;
 use crate::cli::shared::print::tell;
 use crate::cli::stress::command::StressCommand;
-use crate::cli::{cache, config, demo, inspect, overhead, rewrite, run, verify};
+use crate::cli::{cache, config, demo, inspect, learn, overhead, rewrite, run, verify};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -33,6 +33,7 @@ pub struct Cli {
 enum Command {
     Rewrite(rewrite::RewriteCommand),
     Run(run::RunCommand),
+    Learn(learn::LearnCommand),
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
     Overhead(overhead::OverheadCommand),
@@ -60,6 +61,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Rewrite(command) => command.execute(),
         Command::Run(command) => command.execute(),
+        Command::Learn(command) => command.execute(),
         Command::Verify(command) => command.execute(),
         Command::Inspect(command) => command.execute(),
         Command::Overhead(command) => command.execute(),
@@ -117,7 +119,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 11);
+        assert_eq!(commands, 12);
     }
 
     #[test]

@@ -3,15 +3,21 @@
 //! Input: a program, options of a rewrite. Output: an [`Inspection`], or each decision, as text or JSON. **Invariant**: nothing is written.
 
 use crate::base::error::{Error, Result};
+use crate::base::learnt::{Knowledge, Object};
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::input;
 use crate::cli::shared::print::print;
 use crate::plan::checks::Counts;
 use crate::reports::decisions::{self, Report, Totals};
 use crate::reports::inspect::{self, Accesses, Inspection, word};
+use crate::reports::learnt;
+use crate::store::cache::Cache;
+use crate::store::knowledge;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Show a program's functions and accesses: what would be checked, what not and why, what is refused
@@ -19,7 +25,8 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard inspect ./em3d\n  \
     blizzard inspect ./em3d --json > em3d.json    # each function, for programs\n  \
-    blizzard inspect ./em3d --decisions --function main    # with reasons")]
+    blizzard inspect ./em3d --decisions --function main    # with reasons\n  \
+    blizzard inspect ./em3d --learnt    # which accesses touch shared memory")]
 pub struct InspectCommand {
     #[command(flatten)]
     input: ProgramFile,
@@ -32,6 +39,9 @@ pub struct InspectCommand {
     /// Only for this function: its name, plain or mangled, or an address in it
     #[arg(long, value_name = "F", requires = "decisions")]
     function: Option<String>,
+    /// List the accesses that runs have learnt to touch shared memory, with functions, lines and faults: those of the cache, or of FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "decisions")]
+    learnt: Option<Option<PathBuf>>,
     #[command(flatten)]
     options: RewriteOptions,
 }
@@ -41,7 +51,11 @@ impl InspectCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
         let (bytes, name, options) = (&input.bytes, &input.name, &self.options.options());
-        let text = if self.decisions {
+        let text = if let Some(file) = &self.learnt {
+            let known = known(file.as_deref(), &input.bytes)?;
+            let all = learnt::report(&known, &learnt::files(&input.path)?);
+            if self.json { json(&all) } else { Ok(learnt::render(name, &all)) }
+        } else if self.decisions {
             let report = decisions::decisions(bytes, name, options, self.function.as_deref());
             report.and_then(|report| if self.json { json(&report) } else { Ok(render_decisions(&report)) })
         } else {
@@ -52,6 +66,13 @@ impl InspectCommand {
         print(&text?)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What a file says, or the cache.
+fn known(file: Option<&Path>, program: &[u8]) -> Result<Knowledge> {
+    let Some(path) = file else { return Ok(knowledge::of_program(&Cache::of_user()?, Object::of(program))) };
+    let text = fs::read(path).map_err(|e| Error::new(format!("{}: cannot be read", path.display())).because(e))?;
+    Knowledge::parse(&String::from_utf8_lossy(&text), path)
 }
 
 fn json(report: &impl Serialize) -> Result<String> {

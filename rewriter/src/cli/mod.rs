@@ -9,6 +9,8 @@ pub(crate) mod rewrite;
 
 pub(crate) mod run;
 
+pub(crate) mod learn;
+
 pub(crate) mod verify;
 
 pub(crate) mod inspect;

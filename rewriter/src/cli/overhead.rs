@@ -5,6 +5,7 @@
 //! The program and its libraries are rewritten in each form into the cache, as `blizzard run` does; then all forms run in turn.
 
 use crate::base::error::{Error, Result};
+use crate::base::learnt::Knowledge;
 use crate::base::options::Options;
 use crate::base::output_file::write_report;
 use crate::cli::run;
@@ -138,7 +139,7 @@ impl OverheadCommand {
             let path = std::path::absolute(&input.path).unwrap_or_else(|_| input.path.clone());
             return Ok((path, CodeSize::default()));
         };
-        let made = run::closure(input, &options, self.libraries)?;
+        let made = run::closure(input, &options, self.libraries, &Knowledge::default())?;
         let size =
             |path: &Path| std::fs::read(path).ok().and_then(|file| rewritten::new_code_bytes(&file)).unwrap_or(0);
         let libraries = made.libraries.iter().map(|(_, rewritten)| size(rewritten)).sum();

@@ -4,12 +4,16 @@
 //! **Invariant**: the input is never overwritten.
 
 use crate::base::error::{Error, Result};
+use crate::base::learnt::{Knowledge, Object, Sites};
+use crate::base::options::{Access, Options};
 use crate::base::output_file::AtomicFile;
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::cli::shared::{debug_file, input};
-use crate::pipeline;
+use crate::cli::shared::print::tell;
+use crate::cli::shared::{debug_file, input, input::Input};
+use crate::pipeline::{self, Request};
 use crate::read::rewritten;
+use crate::reports::learnt;
 use crate::store::closure::Source;
 use clap::Args;
 use std::fs;
@@ -22,6 +26,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
     blizzard rewrite ./em3d --bundle em3d.dir    # with its libraries\n  \
+    blizzard rewrite ./em3d -o em3d.blz --access guard --learnt em3d.learnt\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]
@@ -38,6 +43,9 @@ pub struct RewriteCommand {
     /// Give the output the debug information of a stripped program: from FILE, or from where debuggers look for it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     debug_file: Option<Option<PathBuf>>,
+    /// With --access guard: test the accesses that runs have learnt of, as FILE lists them (`blizzard learn -o FILE`)
+    #[arg(long, value_name = "FILE")]
+    learnt: Option<PathBuf>,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -60,8 +68,15 @@ impl RewriteCommand {
         }
         let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
         let asked = self.options.options();
+        let learnt = match self.learnt.as_deref().map(|path| known(path, &input, &self.add, asked)).transpose() {
+            Ok(learnt) => learnt.unwrap_or_default(),
+            Err(misuse) => {
+                tell(&format!("error: {misuse}\n"));
+                return Ok(ExitCode::from(2));
+            }
+        };
         let (options, source) = match &self.bundle {
-            None => self.libraries.fitted(&input.bytes, asked)?,
+            None => self.libraries.fitted_to(&input.bytes, asked, &learnt)?,
             Some(_) => (rewritten::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.
@@ -72,13 +87,15 @@ impl RewriteCommand {
         if self.bundle.is_some() {
             file = file.in_new_folder(0o777);
         }
+        let sites = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&input.bytes)) };
+        let request = Request { options: &options, learnt: sites };
         let rewritten = match &debug {
-            None => pipeline::rewrite_program(&input.bytes, &input.name, &options, &source.record(), &mut file),
+            None => pipeline::rewrite_program(&input.bytes, &input.name, request, &source.record(), &mut file),
             Some(debug) => pipeline::rewrite_with_debug_file(
                 &input.bytes,
                 &debug.bytes,
                 &input.name,
-                &options,
+                request,
                 &source.record(),
                 &mut file,
             ),
@@ -90,9 +107,17 @@ impl RewriteCommand {
         let report = rewritten?;
         match &self.bundle {
             None => drop(libraries::prepare(&input.path, &source)?),
-            Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options)?,
+            Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options, &learnt)?,
         }
         file.finish().map_err(failed)?;
+        if report.learnt_untested > 0 {
+            tell(&format!(
+                "note: {}: {} of {} learnt accesses have no test: no access of a tested class stands there, or it is a call\n",
+                input.name,
+                report.learnt_untested,
+                sites.len()
+            ));
+        }
         if report.suspect_places > 0 && options.inserts() {
             let places = if report.suspect_places == 1 { "place" } else { "places" };
             eprintln!(
@@ -102,6 +127,32 @@ impl RewriteCommand {
             );
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What the file says, if it speaks of this program, or of what goes with it.
+///
+/// # Errors
+/// It cannot be read, says nothing that can be understood, or speaks of other programs.
+fn known(path: &Path, input: &Input, added: &[PathBuf], options: Options) -> Result<Knowledge> {
+    if options.access != Access::Guard {
+        return Err(Error::new("--learnt is for --access guard: other code tests every access"));
+    }
+    let failed = |e: std::io::Error| Error::new(format!("{}: cannot be read", path.display())).because(e);
+    let text = fs::read(path).map_err(failed)?;
+    let known = Knowledge::parse(&String::from_utf8_lossy(&text), path)?;
+    let first = known.all().next().map(|(object, sites)| format!("{object} ({})", sites.name));
+    let of_program = known.all().any(|(object, _)| object == Object::of(&input.bytes));
+    let mut others = learnt::files(&input.path)?;
+    for path in added {
+        others.extend(learnt::files(path)?);
+    }
+    match first {
+        Some(first) if !of_program && !known.all().any(|(object, _)| others.contains_key(&object)) => {
+            Err(Error::new(format!("{}:2: {first} is neither {} nor one of its libraries", path.display(), input.name))
+                .help("let this program learn: blizzard learn -o FILE -- PROG"))
+        }
+        _ => Ok(known),
     }
 }
 

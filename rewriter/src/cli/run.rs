@@ -5,7 +5,9 @@
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use crate::base::error::{Error, Result};
+use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::options::{Access, Options, Poll};
+use crate::base::output_file::write_report;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
@@ -13,12 +15,16 @@ use crate::cli::shared::print::tell;
 use crate::launch::launcher::{self, Outcome};
 use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::pipeline;
+use crate::pipeline::{self, Request};
+use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
+use crate::reports::learnt;
 use crate::store::cache::{Cache, Key};
+use crate::store::knowledge;
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
 use clap::Args;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,8 +89,11 @@ pub struct RunCommand {
     /// tempest.h: send bulk data in messages, as where the kernel lets no process copy from another
     #[arg(long)]
     tempest_no_direct_bulk: bool,
+    /// With --access guard: neither use nor keep what runs learn of accesses that touch shared memory
+    #[arg(long)]
+    pub no_learn: bool,
     #[command(flatten)]
-    options: RewriteOptions,
+    pub(crate) options: RewriteOptions,
     #[command(flatten)]
     libraries: LibraryOptions,
     #[command(flatten)]
@@ -94,9 +103,21 @@ pub struct RunCommand {
 impl RunCommand {
     /// Runs the program; the exit status is the run's.
     pub fn execute(self) -> Result<ExitCode> {
+        self.run(None)
+    }
+
+    /// The same. `learn`: the user wants to know what it has learnt, and perhaps to have it in a file.
+    pub fn run(self, learn: Option<Option<&Path>>) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let ready = prepare(name, self.options, self.libraries)?;
-        let Ready { original, flags, creates, .. } = ready;
+        let ready = prepare(name, self.options, self.libraries, !self.no_learn)?;
+        let Ready { original, flags, creates, object, .. } = ready;
+        if learn.is_some() && object.is_none() {
+            return Err(Error::new(format!(
+                "{}: was rewritten without --access guard: it learns nothing",
+                name.display()
+            ))
+            .help("give the original program"));
+        }
         let mut executable = ready.executable;
         if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
@@ -127,13 +148,14 @@ impl RunCommand {
                 direct_bulk: !self.tempest_no_direct_bulk,
             },
             original,
+            learns: object.is_some() && !self.no_learn,
         };
         let mut attempts = 1;
         let outcome = loop {
             match launcher::run(&executable, args, &options) {
                 // Somebody has cleaned the cache since it was made; nothing has been started.
                 Err(_) if options.original.is_some() && attempts < ATTEMPTS && !executable.exists() => {
-                    executable = prepare(name, self.options, self.libraries)?.executable;
+                    executable = prepare(name, self.options, self.libraries, !self.no_learn)?.executable;
                     attempts += 1;
                 }
                 ended => break ended?,
@@ -143,11 +165,53 @@ impl RunCommand {
             tell(&format!("error: {failure}\n"));
         }
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
+        if let Some(program) = object.filter(|_| options.learns) {
+            let path = options.original.clone().or_else(|| input::find_program(name).ok());
+            keep_learnt(&outcome, &executable, program, learn.map(|file| (path, file)))?;
+        }
         if let Some(file) = stats {
             file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
+}
+
+/// Keeps what a run has learnt in the cache. `learn`: its original, for whoever wants to know, and perhaps a file that gets it, too.
+fn keep_learnt(
+    outcome: &Outcome,
+    executable: &Path,
+    program: Object,
+    learn: Option<(Option<PathBuf>, Option<&Path>)>,
+) -> Result<()> {
+    if outcome.learnt.is_empty() && learn.is_none() {
+        return Ok(());
+    }
+    let folder = rewritten::libraries_folder(executable);
+    let learnt = knowledge::of_run(&outcome.learnt, executable, folder.as_deref());
+    let cache = Cache::of_user()?;
+    let before = knowledge::of_program(&cache, program);
+    let kept = if learnt.is_empty() { Ok(before.clone()) } else { knowledge::add(&cache, program, &learnt) };
+    let Some((original, file)) = learn else {
+        // A run is not worse because its cache cannot be written to.
+        return Ok(());
+    };
+    let known = kept?;
+    if let Some(file) = file {
+        let failed = |e: std::io::Error| Error::new(format!("cannot write {}", file.display())).because(e);
+        let mut all = match fs::read(file) {
+            Ok(text) => Knowledge::parse(&String::from_utf8_lossy(&text), file)?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Knowledge::default(),
+            Err(e) => return Err(failed(e)),
+        };
+        all.merge(&learnt);
+        write_report(file, all.text().as_bytes()).map_err(failed)?;
+    }
+    let files = original.map(|path| learnt::files(&path)).transpose()?.unwrap_or_default();
+    let count = |k: &Knowledge| k.all().map(|(_, sites)| sites.len()).sum::<usize>();
+    let summary = learnt::summary(&learnt::report(&learnt, &files));
+    let more = count(&known) - count(&before);
+    tell(&format!("learnt: {summary}; {more} were not known before, {} are\n", count(&known)));
+    Ok(())
 }
 
 /// How often a program is rewritten that somebody removes from the cache before it is started.
@@ -208,21 +272,29 @@ struct Ready {
     flags: ModuleFlags,
     /// It creates its nodes by itself.
     creates: bool,
+    /// Of guarded code: what it was made from.
+    object: Option<Object>,
 }
 
 /// The rewritten form of program `name`.
-fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions) -> Result<Ready> {
+fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
     let creates = rewritten::creates_nodes(&input.bytes);
     if let Some(flags) = rewritten::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
-        return Ok(Ready { executable: input.path, original: None, flags, creates });
+        let object = accesses::object_of(&input.bytes);
+        return Ok(Ready { executable: input.path, original: None, flags, creates, object });
     }
     let options = asked.options();
-    let prepared = closure(&input, &options, libraries)?;
+    let object = (options.access == Access::Guard).then(|| Object::of(&input.bytes));
+    let learnt = match object.filter(|_| learns) {
+        Some(object) => knowledge::of_program(&Cache::of_user()?, object),
+        None => Knowledge::default(),
+    };
+    let prepared = closure(&input, &options, libraries, &learnt)?;
     // As the kernel names a program that is executed.
     let original = input.path.canonicalize().ok();
-    Ok(Ready { executable: prepared.program, original, flags: flags_of(&options), creates })
+    Ok(Ready { executable: prepared.program, original, flags: flags_of(&options), creates, object })
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.
@@ -233,19 +305,26 @@ pub struct Prepared {
     pub libraries: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Rewrites an original program and its libraries into the cache.
+/// Rewrites an original program and its libraries into the cache, with tests where runs have `learnt` that they pay.
 ///
 /// # Errors
 /// One of them cannot be rewritten, or the cache cannot be written to.
-pub fn closure(input: &input::Input, options: &Options, libraries: LibraryOptions) -> Result<Prepared> {
-    let (options, source) = libraries.fitted(&input.bytes, *options)?;
+pub fn closure(
+    input: &input::Input,
+    options: &Options,
+    libraries: LibraryOptions,
+    learnt: &Knowledge,
+) -> Result<Prepared> {
+    let (options, source) = libraries.fitted_to(&input.bytes, *options, learnt)?;
     // What is no program is said so before its libraries are rewritten.
     pipeline::expect_program(&input.bytes, &input.name)?;
     let libraries = libraries::prepare(&input.path, &source)?;
-    let key = Key::of_rewrite(&input.bytes, &options, &source.record());
+    let learnt = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&input.bytes)) };
+    let request = Request { options: &options, learnt };
+    let key = Key::of_rewrite(&input.bytes, request, &source.record());
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
     let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
-        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, &options, &source.record(), sink);
+        let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, request, &source.record(), sink);
         input.bytes.expect_unchanged(&input.name)?;
         rewritten.map(drop)
     })?;

@@ -10,6 +10,7 @@ use crate::base::addresses::Vaddr;
 use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::error::Refusal;
 use crate::decode::insn::InsnId;
+use crate::decode::insns::Insns;
 use crate::insert::block_recorder::Recorder;
 use crate::plan::checks::Fuel;
 use crate::plan::decision::Decision;
@@ -339,6 +340,17 @@ impl Accesses {
         if alone {
             self.behind.push((id, blizzard_contract::REDIRECTABLE.len() as u32));
         }
+    }
+
+    /// Where they stand in the program: distances from the one before, in unsigned LEB128.
+    pub fn old_addresses(&self, insns: &Insns) -> Vec<u8> {
+        let (mut codes, mut last) = (Vec::new(), insns.base);
+        for &id in &self.tested {
+            let at = insns.va(id);
+            leb128::write::unsigned(&mut codes, at - last).expect("a vector takes all");
+            last = at;
+        }
+        codes
     }
 
     /// Each with the bytes that stand in front of it in plain code.

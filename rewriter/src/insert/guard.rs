@@ -1,4 +1,4 @@
-//! The tests of full versions of guarded code: three answers instead of two.
+//! The tests of guarded code, in full versions and where plain code has learnt: three answers instead of two.
 //!
 //! Input: as [`crate::insert::sequences::check`]. Output: in the hot buffer a test of the tag, or the call of one, behind which the access goes to the alias
 //! (`%gs`); in the cold one what is tested of private memory, and the call of the gate. **Invariant**: who comes from the test to the access with the prefix
@@ -6,6 +6,7 @@
 //! test has no prefix: in shared memory it faults.
 //! Source: design section 9.
 
+use crate::decode::insn::Flow;
 use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
 use crate::insert::asm::{self, Mem, RSP};
@@ -46,6 +47,11 @@ pub fn prefixed(bytes: &[u8]) -> Vec<u8> {
     let segment = |b: &u8| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65);
     let kept = bytes[..prefixes].iter().filter(|b| !segment(b)).copied();
     [GS].into_iter().chain(kept).chain(bytes[prefixes..].iter().copied()).collect()
+}
+
+/// Whether plain code may test the access, if it has learnt of it. The stub of a call leads to plain code, which does not test it.
+pub fn is_learnable(decision: &Decision, flow: Flow) -> bool {
+    matches!(decision, Decision::Check(_) | Decision::String { .. }) && flow != Flow::IndirectCall
 }
 
 /// Emits what is decided for the access of the instruction.

@@ -20,7 +20,7 @@ pub struct Site<'x> {
     pub insn: &'x Instruction,
     /// Its bytes.
     pub bytes: &'x [u8],
-    /// In the full version of guarded code: the instruction in the plain version.
+    /// Of guarded code: the instruction in the plain version.
     pub plain: Option<InsnId>,
     /// Live before the instruction.
     pub live: RegSet,

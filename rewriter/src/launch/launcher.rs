@@ -18,7 +18,7 @@ use crate::launch::region::{NodeReport, Region};
 use crate::launch::spawn::{self, Node, describe, shell_status};
 use crate::launch::supervise::{self, Stop};
 use crate::launch::{guard, leftovers, sys};
-use blizzard_contract as contract;
+use blizzard_contract::{self as contract, LearntPlace};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,6 +44,8 @@ pub struct Outcome {
     /// What to tell the user; none for a run that succeeded, nor for a lone program's own exit status.
     pub failure: Option<Error>,
     pub nodes: Vec<NodeEnd>,
+    /// What they have learnt together, however they ended.
+    pub learnt: Vec<LearntPlace>,
     /// From before the first node started until after the last ended.
     pub wall: Duration,
 }
@@ -94,7 +96,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         })
         .collect();
     let (exit_status, failure) = verdict(stop, &nodes, written);
-    Ok(Outcome { exit_status, failure, nodes, wall })
+    Ok(Outcome { exit_status, failure, nodes, learnt: region.learnt(), wall })
 }
 
 /// What became of the nodes' output.

@@ -84,6 +84,8 @@ pub struct LaunchOptions {
     pub arg0: Option<OsString>,
     /// The file that the program is told it is; the one that runs if not given.
     pub original: Option<PathBuf>,
+    /// Guarded code tells which of its accesses fault.
+    pub learns: bool,
     /// For programs that use `tempest.h`.
     pub tempest: TempestOptions,
 }
@@ -138,6 +140,7 @@ impl Default for LaunchOptions {
             arg0: None,
             tempest: TempestOptions::default(),
             original: None,
+            learns: false,
         }
     }
 }

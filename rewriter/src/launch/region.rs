@@ -11,7 +11,9 @@
 use crate::base::error::{Error, Result};
 use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
-use blizzard_contract::{COUNTER_COUNT, RegionHeader, SharedContext, TAG_INVALID, node_phase};
+use blizzard_contract::{
+    self as contract, COUNTER_COUNT, LearntPlace, RegionHeader, SharedContext, TAG_INVALID, node_phase,
+};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::futex;
@@ -67,6 +69,9 @@ impl Region {
         header.block_bytes = options.block_bytes;
         header.homes = options.homes.number();
         header.look_ahead = options.look_ahead;
+        if !options.learns {
+            header.learnt_off = 0;
+        }
         options.tempest.write_to(&mut header);
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < header.total_bytes) {
             return Err(failed(&"files may not become that large: see `ulimit -f`"));
@@ -106,6 +111,18 @@ impl Region {
             message: (phase == node_phase::FAILED && !text.trim().is_empty()).then(|| text.trim().to_owned()),
             counters: std::array::from_fn(|k| u64_at(offset_of!(SharedContext, counters) + 8 * k)),
         }
+    }
+
+    /// What all nodes have learnt, in no order.
+    pub fn learnt(&self) -> Vec<LearntPlace> {
+        let mut bytes = vec![0; contract::LEARNT_PLACES as usize * size_of::<LearntPlace>()];
+        // Nobody asked, or nobody counted; and a read inside a memfd of ours cannot fail.
+        if self.header.learnt_off == 0 || self.file.read_exact_at(&mut bytes, self.header.learnt_off).is_err() {
+            return Vec::new();
+        }
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+        let places = bytes.chunks_exact(16).map(|b| LearntPlace { access: word(&b[..8]), faults: word(&b[8..]) });
+        places.filter(|place| place.access != 0 && place.faults != 0).collect()
     }
 
     /// The number of the process that node 0 has created as node `node`.
@@ -164,7 +181,7 @@ mod tests {
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGN7");
+        assert_eq!(&first, b"BLZREGN8");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);

@@ -174,6 +174,12 @@ impl Decisions {
         self.of.set(id.ix(), self.number(id).0 | cover << 1);
     }
 
+    /// Decides for an instruction what others say of it.
+    pub fn take(&mut self, id: InsnId, from: &Decisions) {
+        let index = self.index(from.get(id));
+        self.of.set(id.ix(), 8 * index);
+    }
+
     /// What is decided for an instruction, in short.
     #[inline]
     pub fn number(&self, id: InsnId) -> Number {

@@ -11,9 +11,12 @@ use blizzard_contract::{
     AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags,
 };
 use object::read::elf::{FileHeader, ProgramHeader};
-use object::{LittleEndian as LE, Object, ObjectSection};
+use object::{LittleEndian as LE, Object, ObjectSection, ObjectSegment};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::mem::offset_of;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// The options of a rewrite, as the output records them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -55,6 +58,20 @@ pub fn rewritten_with(file: &[u8]) -> Option<ModuleFlags> {
 /// Bytes of new code, hot and cold, in `file`; none if it is not an output of Blizzard.
 pub fn new_code_bytes(file: &[u8]) -> Option<u64> {
     field(file, offset_of!(ModuleInfo, code_bytes))
+}
+
+/// Where the rewritten libraries of a rewritten program are; none if they are not rewritten.
+pub fn libraries_folder(program: &Path) -> Option<PathBuf> {
+    let file = std::fs::read(program).ok()?;
+    let [va, bytes] =
+        [offset_of!(ModuleInfo, closure_va), offset_of!(ModuleInfo, closure_bytes)].map(|at| field(&file, at));
+    let elf = object::File::parse(&file[..]).ok()?;
+    let record = elf.segments().find_map(|s| s.data_range(va?, bytes?).ok()?)?;
+    let mut strings = record.split(|byte| *byte == 0);
+    let (form, folder) = (strings.next()?, Path::new(OsStr::from_bytes(strings.next()?)));
+    let bundle = form == contract::closure_strings::BUNDLE.as_bytes();
+    (!record.is_empty())
+        .then(|| if bundle { program.parent().unwrap_or(program).join(folder) } else { folder.to_owned() })
 }
 
 fn field(file: &[u8], at: usize) -> Option<u64> {

@@ -9,3 +9,5 @@ pub mod inspect;
 pub mod decisions;
 
 pub mod overhead;
+
+pub mod learnt;

@@ -15,8 +15,8 @@
 //! for [`KEEP`] are removed when a new one is made.
 
 use crate::base::error::{Error, Result};
-use crate::base::options::Options;
 use crate::base::output_file::{AtomicFile, Sink};
+use crate::pipeline::Request;
 use crate::write::file::LibraryRecord;
 use blizzard_rt::libraries::closure::own_cache;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
@@ -67,9 +67,16 @@ impl Key {
         Key(name)
     }
 
-    /// The key of the library `input` rewritten by this executable with `options`.
-    pub fn of_library(input: &[u8], options: &Options) -> Self {
-        Key::new(&[b"library", tool_identity().as_bytes(), format!("{options:?}").as_bytes(), input])
+    /// The key of the library `input` rewritten by this executable as asked.
+    pub fn of_library<'r>(input: &[u8], request: impl Into<Request<'r>>) -> Self {
+        let Request { options, learnt } = request.into();
+        let options = format!("{options:?}");
+        Key::new(&[b"library", tool_identity().as_bytes(), options.as_bytes(), &learnt.word(), input])
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> &str {
+        &self.0
     }
 
     /// Its first characters, enough to tell a few apart.
@@ -77,10 +84,12 @@ impl Key {
         self.0[..16].to_owned()
     }
 
-    /// The key of `input` rewritten by this executable with `options`, to be run with `libraries`.
-    pub fn of_rewrite(input: &[u8], options: &Options, libraries: &LibraryRecord) -> Self {
+    /// The key of `input` rewritten by this executable as asked, to be run with `libraries`.
+    pub fn of_rewrite<'r>(input: &[u8], request: impl Into<Request<'r>>, libraries: &LibraryRecord) -> Self {
+        let Request { options, learnt } = request.into();
         let options = format!("{options:?}");
-        Key::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), libraries.bytes(), input])
+        let word = learnt.word();
+        Key::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), &word, libraries.bytes(), input])
     }
 }
 
@@ -161,6 +170,11 @@ impl Cache {
         &self.root
     }
 
+    /// Where the file `name` of entry `key` is, if it is there.
+    pub fn file(&self, key: &Key, name: &OsStr) -> PathBuf {
+        self.root.join(&key.0).join(name)
+    }
+
     /// The file `name` of entry `key`, written by `make` if it is not there yet; `mode` are its permission bits.
     ///
     /// # Errors
@@ -172,8 +186,8 @@ impl Cache {
         mode: u32,
         make: impl FnOnce(&mut dyn Sink) -> Result<()>,
     ) -> Result<PathBuf> {
+        let path = self.file(key, name);
         let folder = self.root.join(&key.0);
-        let path = folder.join(name);
         // An empty file is what a crash of the machine can leave of a rename.
         if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
             // Marks the entry as used. Not allowed in a read-only cache: then nothing is removed from it either.
@@ -263,6 +277,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::options::Options;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 

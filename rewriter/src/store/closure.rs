@@ -13,10 +13,11 @@
 //! that the bytes were read from, before and after.
 
 use crate::base::error::{Error, Result};
+use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::memory::Mapped;
 use crate::base::options::Options;
 use crate::base::output_file::again_if_gone;
-use crate::pipeline;
+use crate::pipeline::{self, Request};
 use crate::store::cache::{Cache, Key, tool_identity};
 use crate::write::file::LibraryRecord;
 use blizzard_contract::closure_strings;
@@ -25,6 +26,7 @@ use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where a program's runtime finds its rewritten libraries.
 #[derive(Debug, Clone)]
@@ -60,7 +62,14 @@ pub struct Cached {
     options: Options,
     key: String,
     tool: PathBuf,
+    /// What runs of the program have learnt of its libraries.
+    learnt: Arc<Knowledge>,
 }
+
+/// Stands in a key in front of where the knowledge is kept.
+const LEARNT: char = '~';
+/// Name of its file.
+const LEARNT_FILE: &str = "learnt";
 
 impl Cached {
     /// The libraries that go with programs rewritten with `options`.
@@ -69,7 +78,26 @@ impl Cached {
     /// This executable's own path is unknown.
     pub fn new(cache: Cache, options: Options) -> Result<Self> {
         let tool = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
-        Ok(Cached { key: key_of(&options), cache, options, tool })
+        Ok(Cached { key: key_of(&options), cache, options, tool, learnt: Arc::default() })
+    }
+
+    /// The same libraries, in which plain code tests what runs have learnt: of these, a program that knows the same has the same.
+    ///
+    /// # Errors
+    /// The cache cannot be written to.
+    pub fn with_learnt(self, learnt: Knowledge) -> Result<Self> {
+        if learnt.is_empty() {
+            return Ok(self);
+        }
+        let text = learnt.text();
+        let key = Key::new(&[b"learnt of libraries", text.as_bytes()]);
+        // Who may use the cache may know it, too: the runtime asks for libraries that are opened later.
+        self.cache.get_or_make(&key, LEARNT_FILE.as_ref(), 0o644, |sink| {
+            // What fails is told by the sink.
+            let _ = sink.write_at(0, text.as_bytes());
+            Ok(())
+        })?;
+        Ok(Cached { key: format!("{}{LEARNT}{}", self.key, key.whole()), learnt: Arc::new(learnt), ..self })
     }
 
     /// The libraries that a program asks for with its `key`.
@@ -77,15 +105,25 @@ impl Cached {
     /// # Errors
     /// The program was rewritten by another build.
     pub fn of_key(cache: Cache, key: &str) -> Result<Self> {
-        let word = key.split_once('-').and_then(|(_, word)| Options::from_word(word));
-        let options = word.filter(|options| key_of(options) == key).ok_or_else(|| {
+        let (base, learnt) = key.split_once(LEARNT).map_or((key, None), |(base, hash)| (base, Some(hash)));
+        let word = base.split_once('-').and_then(|(_, word)| Options::from_word(word));
+        let options = word.filter(|options| key_of(options) == base).ok_or_else(|| {
             Error::new("this program was rewritten by another build of Blizzard, whose libraries would not fit")
                 .help("rewrite the program again")
         })?;
-        Cached::new(cache, options)
+        let mut cached = Cached::new(cache, options)?;
+        if let Some(hash) = learnt {
+            // Where it is gone, the library is right without.
+            let path = cached.cache.root().join(hash).join(LEARNT_FILE);
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            cached.learnt = Arc::new(Knowledge::parse(&text, &path).unwrap_or_default());
+            key.clone_into(&mut cached.key);
+        }
+        Ok(cached)
     }
 
-    fn folder(&self) -> PathBuf {
+    /// Where the runtime finds the libraries.
+    pub fn folder(&self) -> PathBuf {
         self.cache.root().join(format!("libraries-{}", self.key))
     }
 
@@ -105,12 +143,14 @@ impl Cached {
             return Ok(found);
         }
         let bytes = Mapped::of(&file, &shown).map_err(failed)?;
-        let key = Key::of_library(&bytes, &self.options);
+        let learnt = if self.learnt.is_empty() { Sites::NONE } else { self.learnt.of(Object::of(&bytes)) };
+        let request = Request { options: &self.options, learnt };
+        let key = Key::of_library(&bytes, request);
         let file_name = name.file_name().unwrap_or("library".as_ref());
         // Who may read the original may read what is made of it, if a program that gives up its rights keeps it open.
         let mode = 0o700 | before.mode() & 0o044;
         let made = self.cache.get_or_make(&key, file_name, mode, |sink| {
-            let rewritten = pipeline::rewrite_library_to(&bytes, &shown, &self.options, sink);
+            let rewritten = pipeline::rewrite_library_to(&bytes, &shown, request, sink);
             bytes.expect_unchanged(&shown)?;
             if entry_for(&file.metadata().map_err(failed)?) != entry_for(&before) {
                 return Err(Error::new(format!("{shown}: has changed while it was read")).help("try again"));
@@ -153,6 +193,7 @@ fn key_of(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::addresses::Vaddr;
     use crate::base::options::{Access, Checks, Poll};
     use crate::read::rewritten;
     use crate::store::library_search::libraries_of;
@@ -186,6 +227,12 @@ mod tests {
             let cached = Cached::new(Cache::at(folder.path()), options).unwrap();
             let back = Cached::of_key(Cache::at(folder.path()), &cached.key).unwrap();
             assert_eq!(back.options, options);
+            let mut learnt = Knowledge::default();
+            learnt.add(Object([3; 8]), "libc.so.6", Vaddr(0x40), 1);
+            let knows = cached.clone().with_learnt(learnt).unwrap();
+            let back = Cached::of_key(Cache::at(folder.path()), &knows.key).unwrap();
+            assert_eq!((back.options, &back.learnt, &back.key), (options, &knows.learnt, &knows.key));
+            assert!(knows.folder() != cached.folder());
         }
         let error = Cached::of_key(Cache::at(folder.path()), "0123").unwrap_err();
         assert!(error.help.unwrap().contains("again"));

@@ -7,12 +7,14 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
+use crate::base::learnt::Object;
 use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::Sink;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::computed_targets::Computed;
 use crate::insert::block_recorder;
+use crate::read::accesses;
 use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::{address_map, rewrite};
@@ -275,6 +277,10 @@ pub fn write(
     let info_va = ro.reserve(8, size_of::<ModuleInfo>());
     let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
     let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
+    let records = placed.versions.are_two().then(|| {
+        let codes = [&Object::of(image.data).0, &placed.accesses[..]].concat();
+        (ro.push(1, &codes), codes.len() as u64)
+    });
     let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
     debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
     let restarts = tables::write_restarts(&mut ro, placed.restarts());
@@ -395,7 +401,7 @@ pub fn write(
         built.as_ref(),
         &rt.segments,
         &offsets[added..],
-        blocks,
+        [blocks.map(|b| (block_recorder::SECTION, b)), records.map(|r| (accesses::SECTION, r))],
     );
     // Behind everything that is loaded: what is appended here must not move it.
     let debug = rewrite::rewrite(&mut file, image, &map);
@@ -453,7 +459,7 @@ fn new_sections(
     built: Option<&Frames>,
     rt: &[PlacedSegment],
     rt_offsets: &[u64],
-    blocks: Option<(Vaddr, u64)>,
+    records: [Option<(&str, (Vaddr, u64))>; 2],
 ) -> Vec<NewSection> {
     let cold = u64::from(placed.cold_at);
     let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {
@@ -496,7 +502,7 @@ fn new_sections(
             out.push(in_ro(name, *va, bytes.len() as u64));
         }
     }
-    out.extend(blocks.map(|(va, bytes)| in_ro(block_recorder::SECTION, va, bytes)));
+    out.extend(records.into_iter().flatten().map(|(name, (va, bytes))| in_ro(name, va, bytes)));
     for (s, &off) in rt.iter().zip(rt_offsets) {
         let (name, kind) = match s.flags {
             5 => (".blizzard.rt.text", SectionKind::Code),

@@ -108,11 +108,7 @@ pub(crate) fn audit_against(
         }
     }
     cold_is_stubs(&m, &cold, &[&sites, &sites_full], &mut audit);
-    if guard {
-        restarts::compare(&m, &cx_full, &sites_full, &mut audit);
-    } else {
-        restarts::compare(&m, &cx, &sites, &mut audit);
-    }
+    restarts::compare(&m, &[(&text, &sites), (&full, &sites_full)], &mut audit);
     unless_settled!();
     let versions = guard.then(|| {
         let v = Versions::pair(&m, Version::new(&text, &sites), Version::new(&full, &sites_full), &mut audit);

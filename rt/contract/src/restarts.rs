@@ -180,6 +180,19 @@ mod tests {
                 }
                 assert_eq!(table.before(row.access + 1), Some(*row));
             }
+            let end = rows.last().map_or(9, |row| row.access + 9);
+            for at in (0..end)
+                .filter(|at| {
+                    at % 7 == 0 || rows.iter().any(|row| row.check.abs_diff(*at) < 2 || row.access.abs_diff(*at) < 2)
+                })
+                .take(2000)
+            {
+                assert_eq!(
+                    table.around(at).is_some(),
+                    rows.iter().any(|row| row.check < at && at <= row.access),
+                    "{at}"
+                );
+            }
             assert_eq!(table.before(0), None);
             assert_eq!(table.before(u32::MAX), rows.last().copied());
         }

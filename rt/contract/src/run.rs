@@ -8,8 +8,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// Environment variable by which the launcher names the original of a program that it runs out of the cache: an absolute path. The
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
-/// First bytes of the shared region ("BLZREGN7").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN7");
+/// First bytes of the shared region ("BLZREGN8").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN8");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 /// Block sizes that there are.
@@ -80,6 +80,29 @@ pub struct RegionHeader {
     /// Most blocks that a node asks for at a time before they are missed; 0: none.
     pub look_ahead: u32,
     pub _pad: u32,
+    /// [`LEARNT_PLACES`] of [`LearntPlace`]: what guarded code of all nodes has learnt. 0: nobody asks.
+    pub learnt_off: u64,
+}
+
+/// How often an access of plain code has faulted. All words are changed atomically, by any process of the run.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearntPlace {
+    /// [`ModuleInfo::number`](crate::ModuleInfo::number) in the upper half, the access's distance from [`ModuleInfo::new_base_va`](crate::ModuleInfo::new_base_va) in
+    /// the lower one. 0: the place is free.
+    pub access: u64,
+    pub faults: u64,
+}
+
+/// Accesses that a run learns of at most; places that nobody uses cost no memory.
+pub const LEARNT_PLACES: u64 = 1 << 14;
+/// An access stands in one of so many places, from the one on that [`learnt_place`] names.
+pub const LEARNT_REACH: u64 = 64;
+
+/// The first place that an access may have.
+pub const fn learnt_place(access: u64) -> u64 {
+    // Fibonacci hashing: Knuth, The Art of Computer Programming, volume 3, 6.4.
+    access.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LEARNT_PLACES.trailing_zeros())
 }
 
 /// Bits of [`RegionHeader::tempest_flags`].
@@ -119,7 +142,7 @@ pub const fn ring_slots(nodes: u32) -> u32 {
 }
 
 /// No byte of it is padding: its fields' sizes add up.
-const _: () = assert!(size_of::<RegionHeader>() == 8 * 12 + 4 * 14 + 8 * LOWER_ARENAS);
+const _: () = assert!(size_of::<RegionHeader>() == 8 * 13 + 4 * 14 + 8 * LOWER_ARENAS);
 
 impl RegionHeader {
     /// The header as the nodes read it.
@@ -137,9 +160,10 @@ impl RegionHeader {
         let fill_bytes: u64 = 4 << 20;
         let fill_off = (rings_off + nodes as u64 * nodes as u64 * ring_bytes).next_multiple_of(fill_bytes);
         let stage_off = fill_off + fill_bytes;
+        let learnt_off = stage_off + nodes as u64 * STAGE_BYTES;
         RegionHeader {
             magic: REGION_MAGIC,
-            total_bytes: stage_off + nodes as u64 * STAGE_BYTES,
+            total_bytes: learnt_off + LEARNT_PLACES * size_of::<LearntPlace>() as u64,
             incarnation,
             nodes,
             cpus,
@@ -165,6 +189,7 @@ impl RegionHeader {
             stage_off,
             look_ahead: LOOK_AHEAD,
             _pad: 0,
+            learnt_off,
         }
     }
 }

@@ -63,8 +63,10 @@ struct Slot {
     bias: AtomicU64,
     code: AtomicU64,
     code_end: AtomicU64,
-    /// Where code begins that tests tags.
+    /// Where code begins that tests tags or polls always; in front of it, of guarded code, tests are those that the restart table has.
     tested: AtomicU64,
+    /// [`ModuleInfo::number`].
+    number: AtomicU64,
     trap_codes: AtomicU64,
     trap_code_bytes: AtomicU64,
     trap_heads: AtomicU64,
@@ -96,6 +98,7 @@ impl Slot {
             code: AtomicU64::new(0),
             code_end: AtomicU64::new(0),
             tested: AtomicU64::new(0),
+            number: AtomicU64::new(0),
             trap_codes: AtomicU64::new(0),
             trap_code_bytes: AtomicU64::new(0),
             trap_heads: AtomicU64::new(0),
@@ -318,6 +321,7 @@ impl Modules {
                 slot.code.store(at(info.code_va), Ordering::Relaxed);
                 slot.code_end.store(at(info.code_va).wrapping_add(info.code_bytes), Ordering::Relaxed);
                 slot.tested.store(at(info.code_va).wrapping_add(info.full_at), Ordering::Relaxed);
+                slot.number.store(info.number().into(), Ordering::Relaxed);
                 slot.trap_codes.store(at(info.trap_codes_va), Ordering::Relaxed);
                 slot.trap_code_bytes.store(info.trap_code_bytes, Ordering::Relaxed);
                 slot.trap_heads.store(at(info.trap_heads_va), Ordering::Relaxed);
@@ -468,6 +472,12 @@ impl Modules {
         let row = slot.tests_around(at)?;
         let base = slot.new_base.load(Ordering::Relaxed);
         (base.wrapping_add(row.access.into()) == at).then(|| base.wrapping_add(row.check.into()))
+    }
+
+    /// The access at `at`, as [`LearntPlace`](blizzard_contract::LearntPlace) names it.
+    pub fn access_at(&self, at: u64) -> Option<u64> {
+        let (slot, _, place) = self.place(at)?;
+        Some(slot.number.load(Ordering::Relaxed) << 32 | u64::from(place))
     }
 
     /// Whether `at` lies in some module's new code.

@@ -77,6 +77,10 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if !header.stage_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.stage_off, nodes * contract::STAGE_BYTES) {
         return Err("the staging areas are misplaced");
     }
+    let learnt_bytes = contract::LEARNT_PLACES * size_of::<contract::LearntPlace>() as u64;
+    if header.learnt_off != 0 && (!header.learnt_off.is_multiple_of(8) || !inside(header.learnt_off, learnt_bytes)) {
+        return Err("the places for what is learnt are misplaced");
+    }
     if ProtocolId::new(header.protocol).is_none() {
         return Err("it names a coherence protocol that this runtime does not have");
     }
@@ -146,6 +150,11 @@ impl Region {
     /// The coherence protocol of the run.
     pub fn protocol(&self) -> ProtocolId {
         ProtocolId::new(self.header.protocol).expect("checked when the region was mapped")
+    }
+
+    /// Address of the places for what is learnt; 0 if nobody asks.
+    pub fn learnt(&self) -> u64 {
+        if self.header.learnt_off == 0 { 0 } else { self.base + self.header.learnt_off }
     }
 
     /// Nonzero: the run ends, stop waiting.

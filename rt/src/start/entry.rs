@@ -30,7 +30,7 @@ use crate::start::loader;
 use crate::start::stack::{self, InitialStack};
 use crate::system_calls::execution::stubs;
 use crate::system_calls::gate::{dispatch, loading, own_file, tempest_thread};
-use crate::system_calls::signals::{safe_points, wrapper};
+use crate::system_calls::signals::{learnt, safe_points, wrapper};
 use blizzard_contract::{self as contract, ModuleInfo};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -110,6 +110,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     if let Some(Err(e)) = boot.and_then(|boot| boot.blocks).map(block_counters::start) {
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));
     }
+    learnt::start(process::learnt());
     limits::started(process::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {

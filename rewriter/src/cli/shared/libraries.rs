@@ -4,10 +4,11 @@
 //! **Invariant**: after a failure no more are begun; of several failures it is the first library's.
 
 use crate::base::error::{Error, Result};
+use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::memory::Mapped;
 use crate::base::options::Options;
 use crate::base::output_file::{AtomicFile, write_atomically};
-use crate::pipeline;
+use crate::pipeline::{self, Request};
 use crate::read::rewritten;
 use crate::store::cache::Cache;
 use crate::store::closure::{Cached, Source};
@@ -39,10 +40,24 @@ impl LibraryOptions {
     /// # Errors
     /// There is no place for a cache.
     pub fn fitted(self, program: &[u8], asked: Options) -> Result<(Options, Source)> {
+        self.fitted_to(program, asked, &Knowledge::default())
+    }
+
+    /// As [`LibraryOptions::fitted`], where something is known of the program and its libraries.
+    ///
+    /// # Errors
+    /// As there, or it cannot be written to.
+    pub fn fitted_to(self, program: &[u8], asked: Options, learnt: &Knowledge) -> Result<(Options, Source)> {
         let options = rewritten::fitting(program, asked);
         let source = match self.no_libraries {
             true => Source::None,
-            false => Source::Cache(Cached::new(Cache::of_user()?, options)?),
+            false => {
+                let cached = Cached::new(Cache::of_user()?, options)?;
+                let known = !learnt.is_empty();
+                let of_libraries =
+                    if known { learnt.accesses_but_of(Object::of(program)) } else { Knowledge::default() };
+                Source::Cache(cached.with_learnt(of_libraries)?)
+            }
         };
         Ok((options, source))
     }
@@ -62,7 +77,7 @@ pub fn prepare(program: &Path, source: &Source) -> Result<Vec<(PathBuf, PathBuf)
 ///
 /// # Errors
 /// A library cannot be rewritten or written; two libraries have the same name.
-pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Options) -> Result<()> {
+pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Options, learnt: &Knowledge) -> Result<()> {
     let folder = folder.join(BUNDLE_FOLDER);
     fs::create_dir_all(&folder)
         .map_err(|e| Error::new(format!("cannot make the folder {}", folder.display())).because(e))?;
@@ -96,7 +111,10 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
             match &made {
                 None => {
                     let mut file = AtomicFile::new(&to, 0o755);
-                    let rewritten = pipeline::rewrite_library_to(&bytes, &shown, options, &mut file);
+                    let rewritten = {
+                        let learnt = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&bytes)) };
+                        pipeline::rewrite_library_to(&bytes, &shown, Request { options, learnt }, &mut file)
+                    };
                     bytes.expect_unchanged(&shown)?;
                     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
                     rewritten?;

@@ -147,7 +147,7 @@ impl Emission<'_> {
                 id: label,
                 insn: &insn,
                 bytes,
-                plain: full.then_some(id),
+                plain: versions.are_two().then_some(id),
                 live,
                 begin,
                 count: options.count,
@@ -189,7 +189,7 @@ impl Emission<'_> {
             if versions.has_full(id) {
                 code.accesses.note(id, full, decision, access - begin);
             }
-            let alias = full && guard::is_aliased(&insn, &decision, table, bytes);
+            let alias = versions.are_two() && guard::is_aliased(&insn, &decision, table, bytes);
             let original = Original { id, label, insn: &insn, bytes, reader: &reader, strip, alias };
             self.relocate(code, &original, table);
             sequences::land_behind(code, &site);

@@ -49,6 +49,8 @@ pub struct Placed {
     pub redirected: Vec<TrapEntry>,
     /// The section that says what the blocks contain.
     pub blocks: Vec<u8>,
+    /// The old address of each row of `to_full`: distances from the one before, in unsigned LEB128.
+    pub accesses: Vec<u8>,
     /// Offset from `code_va` of each instruction's new code; one more for the end of the hot code.
     begin: CompactOffsets,
     /// (instruction, bytes of padding in front of it), sorted.
@@ -313,6 +315,7 @@ pub fn place(
         new: begin.get(versions.full_label(id).ix()),
     });
     let to_full = to_full.collect();
+    let old_addresses = accesses.old_addresses(insns);
     let both = |id: &InsnId| TrapEntry { old: begin.get(id.ix()), new: begin.get(versions.full_label(*id).ix()) };
     let redirected = accesses.redirected.iter().map(both).collect();
     debug_assert!(versions.labels() + 1 == begin.len());
@@ -334,6 +337,7 @@ pub fn place(
         to_full,
         redirected,
         blocks: Vec::new(),
+        accesses: old_addresses,
         begin,
         padding,
         cold_starts,

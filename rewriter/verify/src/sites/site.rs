@@ -179,6 +179,12 @@ impl Sites {
         get(&self.inserted, k) && text.insns[k].flow != Flow::Jump
     }
 
+    /// The site of an access.
+    pub fn test_of(&self, k: usize) -> Option<&Site> {
+        let at = self.list.partition_point(|s| s.access <= k).checked_sub(1)?;
+        Some(&self.list[at]).filter(|s| s.access == k && s.kind.is_about_access())
+    }
+
     /// The instruction behind the test of rsp that begins with `k`.
     pub fn behind_stack_test(&self, k: usize) -> Option<usize> {
         let at = self.list.binary_search_by_key(&k, |s| s.start).ok()?;

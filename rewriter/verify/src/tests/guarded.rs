@@ -14,12 +14,15 @@ use crate::judge::versions::redirects;
 use crate::sites::find;
 use crate::sites::site::{Context, Kind, Site, Sites, get};
 use crate::sites::symbolic::is_tag_test_at_alias;
+use blizzard::base::addresses::Vaddr;
+use blizzard::base::learnt::{Knowledge, Object};
 use blizzard::base::options::{Access, Options};
 use blizzard::base::output_file::Sink;
-use blizzard::pipeline;
+use blizzard::pipeline::{self, Request};
 use blizzard::write::file::LibraryRecord;
 use blizzard::write::runtime_blob::Blob;
 use blizzard_contract::{self as contract, TAG_TABLE_BASE};
+use object::{Object as _, ObjectSection as _};
 
 /// Stores, loads, calls and jumps through memory, a switch, computed gotos, strings, an area of more than 64 bytes.
 const SOURCE: &str = r#"
@@ -86,8 +89,7 @@ struct View<'x> {
 impl View<'_> {
     /// Tests of full code, with their accesses.
     fn tests(&self) -> impl Iterator<Item = (&Site, &Insn)> {
-        let full = &self.v.full;
-        full.sites.list.iter().filter(|s| matches!(s.kind, Kind::Check { .. })).map(|s| (s, full.insn(s.access)))
+        tests_of(&self.v.full)
     }
 
     /// The program's instructions in full code, with those of plain code.
@@ -106,6 +108,10 @@ impl View<'_> {
     }
 }
 
+fn tests_of<'x>(v: &'x Version) -> impl Iterator<Item = (&'x Site, &'x Insn)> {
+    v.sites.list.iter().filter(|s| matches!(s.kind, Kind::Check { .. })).map(|s| (s, v.insn(s.access)))
+}
+
 impl Subject {
     fn new(compiler: &str, source: &str, options: &[&str]) -> Subject {
         let name = if compiler == "cc" { "p.c" } else { "p.cc" };
@@ -117,6 +123,23 @@ impl Subject {
         let options = Options { access: Access::Guard, ..Options::default() };
         let file = pipeline::rewrite(&original, "p", &options).ok()?.bytes;
         Some(Subject { original, file })
+    }
+
+    /// Plain code has learnt of every access, or of one in so many bytes of code.
+    fn learnt(original: &[u8], one_in: usize) -> Option<Subject> {
+        let options = Options { access: Access::Guard, ..Options::default() };
+        let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(original).ok()?;
+        let code = elf.sections().filter(|s| s.kind() == object::SectionKind::Text);
+        let mut knowledge = Knowledge::default();
+        for at in code.flat_map(|s| s.address()..s.address() + s.size()).step_by(one_in) {
+            knowledge.add(Object::of(original), "p", Vaddr(at), 1);
+        }
+        let request = Request { options: &options, learnt: knowledge.of(Object::of(original)) };
+        let rewrite =
+            |sink: &mut dyn Sink| pipeline::rewrite_program(original, "p", request, &LibraryRecord::none(), sink);
+        let done = pipeline::in_memory(rewrite).ok()?;
+        assert!(done.report.learnt > 0);
+        Some(Subject { original: original.to_vec(), file: done.bytes })
     }
 
     fn accepted(&self, name: &str) {
@@ -247,14 +270,48 @@ fn accepts_outputs_of_the_systems_programs() {
 }
 
 #[test]
+fn accepts_what_has_learnt() {
+    for level in ["-O0", "-O1", "-O2", "-O3"] {
+        let Subject { original, file } = Subject::new("cc", SOURCE, &[level, "-fno-inline"]);
+        for one_in in [1, 2, 7] {
+            let s = Subject::learnt(&original, one_in).expect("rewrite");
+            s.accepted(level);
+            s.view(|view| assert!(tests_of(&view.v.plain).count() > 3));
+            assert!(s.file == Subject::learnt(&original, one_in).expect("rewrite").file && s.file != file);
+        }
+    }
+    let throws = compiled("c++", "p.cc", THROWS, &["-std=c++14", "-O2"]);
+    Subject::learnt(&throws, 1).expect("rewrite").accepted("exceptions");
+    let planted = compiled("cc", "p.c", include_str!("planted_program.c"), &["-O2", "-no-pie"]);
+    Subject::learnt(&planted, 1).expect("rewrite").accepted("fixed addresses");
+    for name in ["ls", "bash"] {
+        let Ok(original) = std::fs::read(format!("/usr/bin/{name}")) else { continue };
+        Subject::learnt(&original, 5).expect("rewrite").accepted(name);
+    }
+}
+
+#[test]
 fn finds_faults_in_tests() {
     let s = subject();
+    faults_in_tests(&s, |v| &v.full);
+    let learnt = Subject::learnt(&s.original, 1).expect("rewrite");
+    faults_in_tests(&learnt, |v| &v.plain);
+    faults_in_tests(&learnt, |v| &v.full);
+    // Rows of the restart table, which the runtime asks whether plain code is in a test: each byte of its heads.
+    let info = learnt.view(|view| view.m.info);
+    let heads = (0..info.restart_count.div_ceil(64) * 8).map(|k| info.restart_heads_va + k);
+    learnt.finds_each(heads.map(|va| (va, vec![learnt.byte(va).wrapping_add(1)])).collect(), "");
+}
+
+/// Plants faults into the tests of one version.
+fn faults_in_tests(s: &Subject, version: for<'x, 'y> fn(&'y Versions<'x>) -> &'y Version<'x>) {
     let (mut prefixes, mut levels, mut branches, mut other, mut back, mut zero, mut answers) =
         (vec![], vec![], vec![], vec![], vec![], vec![], vec![]);
     let (mut called, mut in_line) = (0, 0);
     s.view(|view| {
-        for (site, access) in view.tests() {
-            let hot = &view.v.full.code.insns[site.start..site.access];
+        let tested = version(view.v);
+        for (site, access) in tests_of(tested) {
+            let hot = &tested.code.insns[site.start..site.access];
             let level =
                 |i: &&Insn| i.mem.is_some_and(|m| m.disp as u64 == TAG_TABLE_BASE && matches!(i.op, 0x80 | 0xf6));
             let branch = hot.iter().find(|i| i.flow == Flow::Cond).expect("a branch");
@@ -290,13 +347,13 @@ fn finds_faults_in_tests() {
                     branches.push((branch.va + 1, vec![s.byte(branch.va + 1) ^ 1]));
                     let leaves = stub.iter().find(|i| i.target == access.va + 1).expect("a way for private memory");
                     // To the access with its prefix, to the test, or into the stub.
-                    let places = [access.va, view.begin(access), branch.target];
+                    let places = [access.va, tested.insn(site.start).va, branch.target];
                     back.extend(places.iter().filter_map(|&to| leading(leaves, to)));
                 }
             }
         }
     });
-    assert!(called > 10 && in_line > 10, "{called} {in_line}");
+    assert!(in_line > 0 && called + in_line > 10, "{called} {in_line}");
     s.finds_each(prefixes, "without the prefix|does not prove it");
     s.finds_each(levels, "does not prove it");
     s.finds_each(branches, "goes to the alias without a test");

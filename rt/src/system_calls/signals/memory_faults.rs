@@ -31,6 +31,7 @@ use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
 use crate::system_calls::signals::carried::carry_out::{Shared, carry_out, grant_by_node, refuse};
+use crate::system_calls::signals::carried::refused::Refused;
 use crate::system_calls::signals::untested;
 use blizzard_contract::{self as contract, guard_tags as tags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -241,13 +242,23 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     }
     match PROGRAM.meaning_of_fault(address) {
         Fault::NotOurs => {}
-        Fault::NotTested if signal == libc::SIGSEGV && untested::go_on(context) => return true,
         Fault::NotTested => {
+            let untested = if signal == libc::SIGSEGV { untested::find(context) } else { None };
+            if let Some(untested) = untested.filter(|untested| !untested.is_first) {
+                untested.go_on(context);
+                return true;
+            }
             let distance = PROGRAM.runtime_address(address).wrapping_sub(address);
             // SAFETY: the kernel's context, of the fault of what it is in front of. The wrapper has made it leave its slot.
             match unsafe { carry_out(context, address, &mut Shared { distance, grant: &mut grant_by_node }) } {
                 Ok(()) => return true,
-                Err(why) => refuse(context, address, why),
+                Err(why) => match untested.filter(|_| why != Refused::Memory) {
+                    Some(untested) => {
+                        untested.go_on(context);
+                        return true;
+                    }
+                    None => refuse(context, address, why),
+                },
             }
         }
         // Without the runtime there is nothing.

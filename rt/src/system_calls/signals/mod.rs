@@ -6,6 +6,7 @@
 //! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
 //! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
+//! | [`learnt`] | how often accesses of plain code have faulted |
 //! | [`untested`] | accesses to shared memory that faulted because nothing had tested them |
 //! | [`carried`] | accesses to shared memory in code without tests |
 //! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
@@ -22,6 +23,8 @@ pub mod own_sigtrap;
 pub mod sent_sigtrap;
 
 pub mod safe_points;
+
+pub mod learnt;
 
 pub mod untested;
 

@@ -1,7 +1,8 @@
 //! Accesses to shared memory that faulted because nothing had tested them.
 //!
 //! Purpose: plain code goes on in its full version, where the access has a test. A function that has faulted [`FAULTS`] times is entered in its full version
-//! from then on. Input: the context of a fault at an address of shared memory. Output: the context of the same instruction in full code. **Invariants**: registers,
+//! from then on. Where somebody wants to learn of the accesses, the first fault of each is carried out, and plain code goes on: so it comes to the next one.
+//! Input: the context of a fault at an address of shared memory. Output: the context of the same instruction in full code. **Invariants**: registers,
 //! flags and stack are those of the fault: both versions have the same where an instruction begins. What is changed of code is one instruction, of two bytes, at
 //! the beginning of a function: whoever is in front of it or behind goes on as before. Source: design section 9.
 
@@ -10,6 +11,7 @@ use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::process::tags;
+use crate::system_calls::signals::learnt;
 use blizzard_contract::{Counter, REDIRECTABLE, REDIRECTED};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,18 +25,35 @@ const PAGE: u64 = 4096;
 static COUNTS: PerProcess<[AtomicU64; COUNTED]> = PerProcess::new([const { AtomicU64::new(0) }; COUNTED]);
 const COUNT_SHIFT: u32 = 48;
 
-/// Lets the context go on in full code, if it stopped at an access that has a full version.
-pub fn go_on(context: &mut Ucontext) -> bool {
+/// An access of plain code that faulted.
+#[derive(Clone, Copy, Debug)]
+pub struct Untested {
+    at: u64,
+    /// Where it begins in full code.
+    full: u64,
+    /// Nobody has learnt of it yet, and this is the thread that carries accesses out.
+    pub is_first: bool,
+}
+
+/// The access that the context stopped at, if it is one of plain code; it is counted.
+pub fn find(context: &Ucontext) -> Option<Untested> {
     let at = context.gregs[REG_RIP];
-    let Some(full) = MODULES.full_of(at) else { return false };
+    let full = MODULES.full_of(at)?;
     tags::count(Counter::UntestedAccesses);
-    context.gregs[REG_RIP] = full;
-    if let Some(function) = MODULES.redirectable(at)
-        && count(function) == FAULTS
-    {
-        redirect(function);
+    let is_first = MODULES.access_at(at).is_some_and(learnt::is_first) && sys::gettid() == sys::getpid();
+    Some(Untested { at, full, is_first })
+}
+
+impl Untested {
+    /// Lets the context go on in full code.
+    pub fn go_on(self, context: &mut Ucontext) {
+        context.gregs[REG_RIP] = self.full;
+        if let Some(function) = MODULES.redirectable(self.at)
+            && count(function) == FAULTS
+        {
+            redirect(function);
+        }
     }
-    true
 }
 
 /// Counts a fault of a function; how many there are. Of two that share a place, each forgets the other's.

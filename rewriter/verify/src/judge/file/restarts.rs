@@ -1,22 +1,28 @@
 //! The restart table: each access with a check of its own leads back to the beginning of that check, and nothing else leads anywhere.
 //!
-//! Input: the table, sites. Output: findings. Whoever continues at an access without having come from its check goes where the table says; an access that
+//! Input: the table, sites of all versions in their order. Output: findings. Whoever continues at an access without having come from its check goes where the table says; an access that
 //! is missing would be made unchecked, one that led elsewhere would go on in the middle of something.
 //! Source: `rewriter/SEQUENCES.md`, "Restarts".
 
 use crate::audit::Audit;
+use crate::decode::decoder::Code;
 use crate::file::module::Module;
-use crate::sites::site::{Context, Sites};
+use crate::sites::site::Sites;
 
 /// Compares the table with the sites.
-pub(crate) fn compare(m: &Module, cx: &Context, sites: &Sites, audit: &mut Audit) {
+pub(crate) fn compare(m: &Module, code: &[(&Code, &Sites)], audit: &mut Audit) {
     let Some(rows) = m.restarts() else {
         audit.finding(m.text.va, m.place(m.text.va), "the restart table is not in the file, or contradicts itself");
         return;
     };
-    let guarded = sites.list.iter().filter(|s| s.kind.is_about_access());
-    let va = |k: usize| cx.text.insns.get(k).map_or(0, |i| i.va);
-    let mut expected = guarded.map(|s| (va(s.start), va(s.access))).peekable();
+    let va = |text: &Code, k: usize| text.insns.get(k).map_or(0, |i| i.va);
+    let mut expected = code
+        .iter()
+        .flat_map(|&(text, sites)| {
+            let guarded = sites.list.iter().filter(|s| s.kind.is_about_access());
+            guarded.map(move |s| (va(text, s.start), va(text, s.access)))
+        })
+        .peekable();
     let mut rows = rows.into_iter().peekable();
     loop {
         let (at, why) = match (rows.peek(), expected.peek()) {

@@ -12,8 +12,8 @@
 use crate::audit::{Audit, ByteCounts};
 use crate::decode::decoder::{self, Code};
 use crate::decode::effects::{Flow, RAX, RSP};
-use crate::decode::insn::{Insn, NO_TARGET, RIP, WIDE};
-use crate::decode::raw::Raw;
+use crate::decode::insn::{FS, GS, Insn, NO_TARGET, RIP, WIDE};
+use crate::decode::raw::{Raw, prefixes, without_segments};
 use crate::error::{Error, Result};
 use crate::facts::exempt::names_memory_of_runtime;
 use crate::file::dynamic::relr_places;
@@ -24,7 +24,7 @@ use crate::file::module::{Module, Section, Segment};
 use crate::graph::tables::{Ends, Tables};
 use crate::judge::file::notes;
 use crate::judge::old_code::springboards::Old;
-use crate::sites::site::{Sites, get};
+use crate::sites::site::{Kind, Sites, get};
 use blizzard_contract as contract;
 use foldhash::{HashMap, HashMapExt};
 use gimli::BaseAddresses;
@@ -471,6 +471,11 @@ impl Comparison<'_, '_> {
         let (Some(old), Some(new)) = (old.get(..o.len.into()), new.get(..n.len.into())) else { return false };
         if old == new {
             return o.mem.is_none_or(|m| m.base != RIP) || o.mem == n.mem;
+        }
+        if self.m.is_guarded() && without_segments(old) == without_segments(new) {
+            // It has the prefix for the alias, behind a test, in place of one that does nothing.
+            let tested = self.sites.test_of(k).is_some_and(|s| matches!(s.kind, Kind::Check { .. }));
+            return tested && !prefixes(old).contains(&FS) && prefixes(new).contains(&GS);
         }
         if self.reads.contains_key(&k) {
             // Of a table's read the distance changes, and may grow.

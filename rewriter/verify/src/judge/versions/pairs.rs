@@ -78,8 +78,7 @@ impl<'x> Version<'x> {
 
     /// The site of an access.
     pub(crate) fn test_of(&self, k: usize) -> Option<&'x Site> {
-        let at = self.sites.list.partition_point(|s| s.access <= k).checked_sub(1)?;
-        Some(&self.sites.list[at]).filter(|s| s.access == k && s.kind.is_about_access())
+        self.sites.test_of(k)
     }
 }
 
@@ -129,7 +128,9 @@ impl<'x> Versions<'x> {
         let moved = |s: &Site| {
             let at = *self.plain_of.get(self.full.own_from(s.access))?;
             let access = *self.plain.own.get(at as usize)? as usize;
-            Some(Site { start: access, access, ..s.clone() })
+            // Where plain code tests the access, too, what both change must be dead there.
+            let start = self.plain.test_of(access).map_or(access, |own| own.start);
+            Some(Site { start, access, ..s.clone() })
         };
         let plain = self.plain.sites;
         let mut list: Vec<Site> = self.full.sites.list.iter().filter_map(moved).collect();

@@ -10,7 +10,7 @@ use crate::decode::effects::Flow;
 use crate::decode::insn::{FS, GS, Insn};
 use crate::decode::raw::{prefixes, without_segments};
 use crate::file::module::Module;
-use crate::judge::versions::pairs::{NONE, Versions, bytes};
+use crate::judge::versions::pairs::{NONE, Version, Versions, bytes};
 use crate::sites::site::{Kind, Site, get};
 use crate::sites::symbolic::is_tag_test_at_alias;
 use blizzard_contract as contract;
@@ -19,23 +19,23 @@ use std::collections::BTreeSet;
 /// Judges all tests, and all that has the prefix.
 pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
     let mut at_alias: BTreeSet<u64> = BTreeSet::new();
-    for s in v.full.sites.list.iter().filter(|s| s.problem.is_none()) {
+    let full = |s: &Site| v.plain_of.get(v.full.own_from(s.access)).copied();
+    let plain = |s: &Site| Some(v.plain.own_from(s.access) as u32);
+    let tests = v.full.sites.list.iter().map(|s| (&v.full, full(s), s));
+    let tests = tests.chain(v.plain.sites.list.iter().map(|s| (&v.plain, plain(s), s)));
+    for (version, of, s) in tests.filter(|(_, _, s)| s.problem.is_none()) {
         if let Kind::Check { .. } = s.kind {
-            at_alias.insert(v.full.insn(s.access).va);
+            at_alias.insert(version.insn(s.access).va);
         }
         if let Kind::Large = s.kind {
             at_alias.extend(&s.performed);
         }
         if matches!(s.kind, Kind::Check { .. } | Kind::Large)
-            && let Err(why) = performs(m, v, s, cold)
+            && let Err(why) = performs(m, v, version, s, of, cold)
         {
-            let va = v.full.insn(s.access).va;
+            let va = version.insn(s.access).va;
             audit.finding(va, m.place(va), why);
         }
-    }
-    for s in v.plain.sites.list.iter().filter(|s| !matches!(s.kind, Kind::Poll)) {
-        let va = v.plain.insn(s.access.min(v.plain.code.insns.len() - 1)).va;
-        audit.finding(va, m.place(va), "plain code has a test");
     }
     let alias = contract::SEGMENT_BASE + contract::ALIAS_DISTANCE;
     let alias = alias..alias + contract::SEGMENT_WINDOW_BYTES;
@@ -57,22 +57,27 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
 
 /// The tests of tags in sequences and their stubs.
 fn tag_tests<'x>(v: &'x Versions, cold: &'x Code) -> impl Iterator<Item = u64> + 'x {
-    let sites = v.full.sites;
-    let hot = v.full.code.insns.iter().enumerate().filter(|(k, _)| get(&sites.inserted, *k));
-    let stubs = cold.insns.iter().enumerate().filter(|(k, _)| get(&sites.claimed, *k));
+    let hot = [&v.plain, &v.full].into_iter().flat_map(|v| {
+        let all = v.code.insns.iter().enumerate();
+        all.filter(|(k, _)| get(&v.sites.inserted, *k))
+    });
+    let claimed = |k: usize| get(&v.plain.sites.claimed, k) || get(&v.full.sites.claimed, k);
+    let stubs = cold.insns.iter().enumerate().filter(move |(k, _)| claimed(*k));
     hot.chain(stubs).map(|(_, i)| i).filter(|i| is_tag_test_at_alias(i)).map(|i| i.va)
 }
 
-/// What is private goes behind the prefix, and the stub of a large area makes the access itself: what is there is the instruction of plain code.
-fn performs(m: &Module, v: &Versions, s: &Site, cold: &Code) -> Result<(), String> {
-    let pair = v.plain_of.get(v.full.own_from(s.access)).filter(|p| **p != NONE);
-    let plain = v.plain.insn(v.plain.own[*pair.ok_or("the access is none of plain code")? as usize] as usize);
-    let was = bytes(m, plain);
+/// What is private goes behind the prefix, and the stub of a large area makes the access itself: what is there is the instruction of plain code, which
+/// has the prefix, too, where plain code tests it. `of`: its position in plain code.
+fn performs(m: &Module, v: &Versions, version: &Version, s: &Site, of: Option<u32>, cold: &Code) -> Result<(), String> {
+    let pair = of.filter(|p| *p != NONE).ok_or("the access is none of plain code")?;
+    let plain = v.plain.own[pair as usize] as usize;
+    let tested = v.plain.test_of(plain).is_some_and(|s| matches!(s.kind, Kind::Check { .. }));
+    let was = bytes(m, v.plain.insn(plain));
     // A segment's prefix means something if it is one of those.
-    let has_base = prefixes(was).iter().any(|p| matches!(*p, FS | GS));
+    let has_base = !tested && prefixes(was).iter().any(|p| matches!(*p, FS | GS));
     let has = |is: &[u8]| is.split_first() == Some((&GS, &without_segments(was)[..]));
     let is = match s.performed[..] {
-        [] => bytes(m, v.full.insn(s.access)),
+        [] => bytes(m, version.insn(s.access)),
         [va] => cold.at(va).map(|k| cold_bytes(m, &cold.insns[k])).unwrap_or(&[]),
         _ => &[],
     };

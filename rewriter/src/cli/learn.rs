@@ -1,0 +1,36 @@
+//! `blizzard learn`: a run that is made to learn which accesses touch shared memory.
+//!
+//! Input: what `blizzard run` takes. Output: the run's; what it has learnt, in the cache and in a file.
+
+use crate::base::error::{Error, Result};
+use crate::base::options::Access;
+use crate::cli::run::RunCommand;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run a program to learn which of its accesses touch shared memory: they are tested from the next start on
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    blizzard learn -n 2 -- ./em3d --iters 20\n  \
+    blizzard learn -n 2 -o em3d.learnt -- ./em3d\n  \
+    blizzard rewrite ./em3d -o em3d.blz --access guard --learnt em3d.learnt")]
+pub struct LearnCommand {
+    /// Also add what the run has learnt to FILE, for `blizzard rewrite --learnt`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunCommand,
+}
+
+impl LearnCommand {
+    /// Runs the program; the exit status is the run's.
+    pub fn execute(self) -> Result<ExitCode> {
+        if self.run.options.access == Some(Access::Tests) || self.run.no_learn {
+            return Err(Error::new("only guarded code learns").help("leave out --access tests and --no-learn"));
+        }
+        let mut run = self.run;
+        run.options.access = Some(Access::Guard);
+        run.run(Some(self.output.as_deref()))
+    }
+}

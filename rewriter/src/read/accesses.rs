@@ -1,0 +1,69 @@
+//! The accesses of a rewritten file that may fault, by the names that the runtime has for them.
+//!
+//! Input: the bytes of any file. Output: [`Accesses`], of a file with guarded code. Damaged files have none. **Invariant**: an access leads to the place in the original
+//! that its row names, or to none.
+
+use crate::base::addresses::Vaddr;
+use crate::base::learnt::Object;
+use blizzard_contract::trap_map::TrapMap;
+use blizzard_contract::{INFO_SECTION, MODULE_MAGIC, ModuleInfo, TrapHead, module_flags};
+use gimli::{EndianSlice, LittleEndian};
+use object::{Object as _, ObjectSection, ObjectSegment};
+
+/// Name of the output section that says where the accesses of the version table stand in the original: that file's [`Object`], then for each row how far its
+/// access is from the one before, in unsigned LEB128; the first from [`ModuleInfo::old_base_va`]. The runtime does not read it.
+pub const SECTION: &str = ".blizzard.accesses";
+
+/// Those of one file.
+#[derive(Debug)]
+pub struct Accesses {
+    /// What the file was made from.
+    pub object: Object,
+    /// As [`blizzard_contract::LearntPlace`] names them, and where they stand in the original; ascending.
+    rows: Vec<(u64, Vaddr)>,
+}
+
+/// What a rewritten file with guarded code was made from; none if it is no such file.
+pub fn object_of(file: &[u8]) -> Option<Object> {
+    let elf = object::File::parse(file).ok()?;
+    let record = elf.section_by_name(SECTION)?.data().ok()?;
+    Some(Object(record.first_chunk().copied()?))
+}
+
+impl Accesses {
+    /// Those of `file`, if `wanted` wants the number that the runtime has for it.
+    pub fn of(file: &[u8], wanted: impl FnOnce(u32) -> bool) -> Option<Accesses> {
+        let elf = object::File::parse(file).ok()?;
+        let info = elf.section_by_name(INFO_SECTION)?.data().ok()?;
+        let mut words = info.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        let words: Vec<u64> = words.by_ref().take(ModuleInfo::WORDS).collect();
+        let info = ModuleInfo::from_words(words.try_into().ok()?);
+        if info.magic != MODULE_MAGIC || info.flags & module_flags::GUARD == 0 || !wanted(info.number()) {
+            return None;
+        }
+        let record = elf.section_by_name(SECTION)?.data().ok()?;
+        let (&object, codes) = record.split_first_chunk()?;
+        let bytes = |va: u64, bytes: u64| elf.segments().find_map(|s| s.data_range(va, bytes).ok()?);
+        let count = usize::try_from(info.version_count).ok()?;
+        let heads = bytes(info.version_heads_va, (TrapMap::groups(count) * size_of::<TrapHead>()) as u64)?;
+        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let head = |b: &[u8]| TrapHead { old: word(&b[..4]), new: word(&b[4..8]), at: word(&b[8..12]) };
+        let heads: Vec<TrapHead> = heads.chunks_exact(size_of::<TrapHead>()).map(head).collect();
+        let table =
+            TrapMap { heads: &heads, codes: bytes(info.version_codes_va, info.version_code_bytes)?, rows: count };
+        let mut codes = EndianSlice::new(codes, LittleEndian);
+        let mut at = info.old_base_va;
+        let mut rows = Vec::with_capacity(count);
+        for row in table.all() {
+            at = at.wrapping_add(gimli::leb128::read::unsigned(&mut codes).ok()?);
+            rows.push((u64::from(info.number()) << 32 | u64::from(row.old), Vaddr(at)));
+        }
+        Some(Accesses { object: Object(object), rows })
+    }
+
+    /// Where an access stands in the original.
+    pub fn find(&self, access: u64) -> Option<Vaddr> {
+        let k = self.rows.binary_search_by_key(&access, |row| row.0).ok()?;
+        Some(self.rows[k].1)
+    }
+}

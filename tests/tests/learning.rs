@@ -1,0 +1,271 @@
+//! Guarded code learns which accesses touch shared memory: from the first to the third run, on purpose, and from a file.
+
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::run::{Ending, LIMIT, Outcome, run};
+use blizzard_tests::tool;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Functions that are called often and touch shared memory, one that does so in its second half only, and a string instruction.
+const SOURCE: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#include <string.h>
+struct item { long a; int b; short c; char d[50]; struct item *next; };
+enum { ITEMS = 64, ROUNDS = 50 };
+__attribute__((noinline)) static void fill(struct item *i, long v) { i->a += v; i->b ^= (int)v; i->c = (short)v; }
+__attribute__((noinline)) static long sum(struct item *i) { long s = 0; for (; i; i = i->next) s += i->a + i->b + i->c + i->d[7]; return s; }
+__attribute__((noinline)) static void copy(char *to, const char *from, long n) {
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
+}
+__attribute__((noinline)) static long late(struct item *i, int round) { return round < 10 ? round : i->a; }
+__attribute__((noinline)) static long quiet(long *p) { long s = 0; for (int k = 0; k < 100; k++) s += p[k]++; return s; }
+int main(void) {
+    static long own[100];
+    if (bz_node() == 0) {
+        struct item *list = 0, *all = bz_alloc(ITEMS * sizeof *all);
+        for (int k = 0; k < ITEMS; k++) { all[k].next = list; list = &all[k]; }
+        bz_publish(0, all);
+        bz_publish(1, list);
+    }
+    struct item *all = bz_lookup(0), *list = bz_lookup(1), private = { 0 };
+    long total = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (unsigned k = bz_node(); k < ITEMS; k += bz_nodes()) {
+            fill(&all[k], round + (long)k);
+            copy(all[k].d, "0123456789", 10);
+            fill(&private, round);
+        }
+        bz_barrier();
+        total += sum(list) + late(list, round) + quiet(own) + private.a % 2;
+        bz_barrier();
+    }
+    if (bz_node() == 0) printf("%ld\n", sum(list) + (total != 0));
+    return 0;
+}
+"#;
+
+/// A program, and a cache of its own.
+struct Learner {
+    folder: TempDir,
+    program: PathBuf,
+}
+
+impl Learner {
+    fn new(source: &str) -> Learner {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, program) = (folder.path().join("learner.c"), folder.path().join("learner"));
+        fs::write(&file, source).unwrap();
+        let mut flags = tool::config("--cflags").unwrap();
+        flags.extend(["-O1".into(), "-g".into()]);
+        let libraries = tool::config("--libs").unwrap();
+        compile(&Job {
+            sources: vec![file],
+            language: Language::C,
+            compiler: "cc",
+            flags,
+            libraries,
+            output: &program,
+        })
+        .unwrap();
+        Learner { folder, program }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn blizzard(&self, words: &[&str]) -> Outcome {
+        let mut command = tool::blizzard(words);
+        command.env("BLIZZARD_CACHE", self.at("cache"));
+        run(&mut command, "", LIMIT).unwrap()
+    }
+
+    fn program(&self) -> &str {
+        self.program.to_str().unwrap()
+    }
+
+    /// Runs it on two nodes; what it prints, and how many faults it took.
+    fn run(&self, more: &[&str]) -> (String, u64) {
+        let stats = self.at("stats.json");
+        let words = ["run", "-n", "2", "--access", "guard", "--no-libraries", "--stats", stats.to_str().unwrap()];
+        let outcome = self.blizzard(&[&words, more, &["--", self.program()]].concat()).success().unwrap();
+        (outcome.stdout_text(), faults(&stats))
+    }
+}
+
+fn faults(stats: &Path) -> u64 {
+    let stats: serde_json::Value = serde_json::from_slice(&fs::read(stats).unwrap()).unwrap();
+    stats["totals"]["untested_accesses"].as_u64().unwrap()
+}
+
+#[test]
+fn faults_fall_from_the_first_to_the_third_run() {
+    let learner = Learner::new(SOURCE);
+    let runs = [learner.run(&[]), learner.run(&[]), learner.run(&[])];
+    assert!(runs.iter().all(|run| run.0 == runs[0].0), "{runs:?}");
+    let faults = runs.map(|run| run.1);
+    assert!(faults[0] > 12, "{faults:?}");
+    // `late` and what only one node reached in time may be learnt later.
+    assert!(faults[1] <= 6 && faults[2] <= 2, "{faults:?}");
+    // Nothing is used, and nothing kept.
+    let unlearnt = learner.run(&["--no-learn"]);
+    assert!(unlearnt.0 == learner.run(&[]).0 && unlearnt.1 > 6, "{unlearnt:?}");
+}
+
+#[test]
+fn what_was_learnt_is_shown_and_leads_to_equal_files() {
+    let learner = Learner::new(SOURCE);
+    let (knowledge, other) = (learner.at("k"), learner.at("other"));
+    let learn = |file: &Path| {
+        let words = ["learn", "-n", "2", "--no-libraries", "-o", file.to_str().unwrap(), "--", learner.program()];
+        learner.blizzard(&words).success().unwrap()
+    };
+    let said = learn(&knowledge).stderr_text();
+    assert!(said.contains("learnt: ") && said.contains("functions touch shared memory"), "{said}");
+    // The cache and the file say the same.
+    let shown = learner.blizzard(&["inspect", "--learnt", learner.program()]).success().unwrap().stdout_text();
+    let of_file = format!("--learnt={}", knowledge.display());
+    assert_eq!(learner.blizzard(&["inspect", &of_file, learner.program()]).success().unwrap().stdout_text(), shown);
+    for word in ["fill", "sum", "copy", "late", "learner.c:"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    assert!(!shown.contains("quiet"), "{shown}");
+    let rewrite = |output: &str, more: &[&str]| {
+        let to = learner.at(output);
+        let words = ["rewrite", learner.program(), "--access", "guard", "--no-libraries", "-o", to.to_str().unwrap()];
+        learner.blizzard(&[&words, more].concat()).success().unwrap();
+        fs::read(to).unwrap()
+    };
+    // Counts do not matter: the second file knows of the same accesses.
+    let text = fs::read_to_string(&knowledge).unwrap();
+    let more = text.lines().map(|line| match line.split_once(' ') {
+        Some((at, faults)) if faults.parse::<u64>().is_ok() && at != "blizzard-learnt" => format!("{at} {faults}0\n"),
+        _ => format!("{line}\n"),
+    });
+    fs::write(&other, more.collect::<String>()).unwrap();
+    let learnt = rewrite("learnt", &["--learnt", knowledge.to_str().unwrap()]);
+    assert!(learnt == rewrite("again", &["--learnt", other.to_str().unwrap()]));
+    assert!(learnt != rewrite("plain", &[]));
+    let to = learner.at("learnt");
+    let audited = ["verify", to.to_str().unwrap(), "--original", learner.program()];
+    learner.blizzard(&audited).success().unwrap();
+    // It runs, by itself too, and knows better.
+    let stats = learner.at("s");
+    let words = ["run", "-n", "2", "--no-libraries", "--stats", stats.to_str().unwrap(), "--", to.to_str().unwrap()];
+    let output = learner.blizzard(&words).success().unwrap().stdout_text();
+    assert_eq!(output, learner.run(&["--no-learn"]).0);
+    assert!(faults(&stats) <= 6, "{}", faults(&stats));
+}
+
+#[test]
+fn a_wrong_file_is_refused_and_nothing_is_written() {
+    let learner = Learner::new(SOURCE);
+    let (file, output) = (learner.at("k"), learner.at("out"));
+    let refused = |text: &str, more: &[&str], says: &str| {
+        fs::write(&file, text).unwrap();
+        let learnt = ["--learnt", file.to_str().unwrap(), "--no-libraries", "-o", output.to_str().unwrap()];
+        let outcome = learner.blizzard(&[&["rewrite", learner.program()], more, &learnt].concat());
+        let said = outcome.stderr_text();
+        assert_eq!(outcome.ending, Ending::Exit(2), "{text}: {said}");
+        assert!(said.contains(says) && said.matches("error: ").count() == 1, "{text}: {said}");
+        assert!(!output.exists());
+    };
+    let guard = &["--access", "guard"][..];
+    refused("", guard, "k:1: ");
+    refused("blizzard-learnt 2\n", guard, "k:1: is of another version");
+    refused("blizzard-learnt 1\nobject 0011223344556677 p\n1a40 three\n", guard, "k:3: an address and");
+    refused("blizzard-learnt 1\nobject 0011223344556677 p\n1a40 3\n", guard, "k:2: 0011223344556677 (p) is neither");
+    refused("blizzard-learnt 1\n", &[], "--access guard");
+    // An address where nothing can be tested is no error.
+    let digits = learner.blizzard(&[
+        "learn",
+        "-n",
+        "2",
+        "--no-libraries",
+        "-o",
+        file.to_str().unwrap(),
+        "--",
+        learner.program(),
+    ]);
+    digits.success().unwrap();
+    let known = fs::read_to_string(&file).unwrap();
+    let object = known.lines().nth(1).unwrap();
+    fs::write(&file, format!("blizzard-learnt 1\n{object}\n1 1\n")).unwrap();
+    let words = ["rewrite", learner.program(), "--access", "guard", "--no-libraries", "-o", output.to_str().unwrap()];
+    let outcome = learner.blizzard(&[&words[..], &["--learnt", file.to_str().unwrap()]].concat()).success().unwrap();
+    assert!(outcome.stderr_text().contains("1 of 1 learnt accesses have no test"), "{}", outcome.stderr_text());
+}
+
+/// Two runs that end at the same time, and one that is killed: what each has learnt is kept.
+#[test]
+fn runs_do_not_disturb_each_other() {
+    let learner = Learner::new(SOURCE);
+    let alone = || learner.blizzard(&["learn", "--no-libraries", "-n", "2", "--", learner.program()]);
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..3).map(|_| scope.spawn(alone)).collect();
+        runs.into_iter().for_each(|run| drop(run.join().unwrap().success().unwrap()));
+    });
+    let shown = learner.blizzard(&["inspect", "--learnt", learner.program()]).success().unwrap().stdout_text();
+    assert!(shown.contains("fill") && shown.contains("sum"), "{shown}");
+    let dies = Learner::new(
+        &SOURCE.replace("bz_node() == 0) printf", "bz_node() == 0) *(volatile int *)8 = 1; if (0) printf"),
+    );
+    let outcome = dies.blizzard(&["learn", "--no-libraries", "-n", "2", "--", dies.program()]);
+    assert!(outcome.ending != Ending::Exit(0));
+    let shown = dies.blizzard(&["inspect", "--learnt", dies.program()]).success().unwrap().stdout_text();
+    assert!(shown.contains("fill") && shown.contains("sum"), "{shown}");
+}
+
+/// A library's accesses, and those of a child, are learnt of as well; a bundle has them.
+#[test]
+fn libraries_and_children_learn() {
+    let source = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int less(const void *a, const void *b) { long x = *(const long *)a, y = *(const long *)b; return (x > y) - (x < y); }
+__attribute__((noinline)) static long of_child(volatile long *p) { return p[3] - p[2]; }
+int main(void) {
+    if (bz_node() != 0) return bz_barrier(), 0;
+    long *all = bz_alloc(1000 * sizeof *all);
+    for (int round = 0; round < 20; round++) {
+        for (int k = 0; k < 1000; k++) all[k] = (k * 7919 + round) % 1009;
+        qsort(all, 1000, sizeof *all, less);
+    }
+    int status = 0;
+    if (fork() == 0) _exit(of_child(all) == 1 ? 3 : 4);
+    wait(&status);
+    long middle = all[500];
+    printf("%ld %d\n", middle, WEXITSTATUS(status));
+    bz_barrier();
+    return 0;
+}
+"#;
+    let learner = Learner::new(source);
+    let file = learner.at("k");
+    let words = ["learn", "-n", "2", "-o", file.to_str().unwrap(), "--", learner.program()];
+    let first = learner.blizzard(&words).success().unwrap();
+    let known = fs::read_to_string(&file).unwrap();
+    assert!(known.matches("object ").count() >= 2 && known.contains("libc.so"), "{known}");
+    let shown = learner.blizzard(&["inspect", "--learnt", learner.program()]).success().unwrap().stdout_text();
+    assert!(shown.contains("of_child"), "{shown}");
+    let stats = learner.at("s");
+    let more = |program: &str, access: &[&str]| {
+        let words = ["run", "-n", "2", "--stats", stats.to_str().unwrap()];
+        let outcome = learner.blizzard(&[&words[..], access, &["--", program]].concat()).success().unwrap();
+        assert_eq!(outcome.stdout_text(), first.stdout_text());
+        faults(&stats)
+    };
+    let unlearnt = more(learner.program(), &["--access", "guard", "--no-learn"]);
+    let learnt = [(); 3].map(|()| more(learner.program(), &["--access", "guard"]));
+    assert!(learnt[0] < unlearnt / 10 && learnt[2] < 20, "{learnt:?} {unlearnt}");
+    let bundle = learner.at("bundle");
+    let words = ["rewrite", learner.program(), "--access", "guard", "--bundle", bundle.to_str().unwrap()];
+    learner.blizzard(&[&words[..], &["--learnt", file.to_str().unwrap()]].concat()).success().unwrap();
+    let bundled = more(bundle.join("learner").to_str().unwrap(), &["--no-learn"]);
+    assert!(bundled < unlearnt / 10, "{bundled} {unlearnt}");
+}

@@ -39,6 +39,7 @@ pub struct Patience {
     /// Peers see that this node looks by itself.
     pub(super) is_announced: bool,
     /// Peers that compute have been interrupted.
+    #[cfg(feature = "guard")]
     pub(super) has_interrupted: bool,
 }
 

@@ -236,10 +236,11 @@ impl Transport {
     /// Where code has no polls: interrupts the peers that compute and have not answered, once in a wait.
     #[inline]
     fn interrupt_once(&self, patience: &mut Patience) {
-        if cfg!(feature = "guard") && !patience.has_interrupted {
-            patience.has_interrupted = true;
+        #[cfg(feature = "guard")]
+        if !core::mem::replace(&mut patience.has_interrupted, true) {
             self.interrupt();
         }
+        let _ = patience;
     }
 
     /// Interrupts the peers that compute and have not answered their doorbell.

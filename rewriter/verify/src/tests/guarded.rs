@@ -517,7 +517,7 @@ fn finds_versions_that_differ() {
                 Flow::Jump | Flow::Cond if plain.code.contains(p.target) && full.code.contains(f.target) => {
                     let at = full.own_from(full.code.at(f.target).expect("an instruction"));
                     let own = full.insn(full.own[at] as usize).va;
-                    let polled = full.polls(full.code.at(f.target).expect("as above")..full.own[at] as usize);
+                    let polled = full.polls(full.code.at(f.target).expect("as above")..full.own[at] as usize) != 0;
                     behind_poll.extend(leading(f, own).filter(|_| polled));
                     if polled && f.target <= f.va {
                         heads.push(own);

@@ -55,7 +55,7 @@ impl<'x> Version<'x> {
         let k = self.code.at(va).filter(|&k| !get(&self.sites.protected, k))?;
         let at = self.own_from(k);
         let on = k..*self.own.get(at)? as usize;
-        Some(Landing { at, polls: self.polls(on.clone()), breaks: self.breaks(on) })
+        Some(Landing { at, padding: self.padding(on.clone()), polls: self.polls(on.clone()), breaks: self.breaks(on) })
     }
 
     /// Whether there is a breakpoint among these instructions.
@@ -63,17 +63,32 @@ impl<'x> Version<'x> {
         range.any(|k| self.insn(k).is_int3())
     }
 
-    /// Whether a poll begins among these instructions.
-    pub(crate) fn polls(&self, range: Range<usize>) -> bool {
+    /// The polls that begin among these instructions.
+    fn polls_within(&self, range: Range<usize>) -> impl Iterator<Item = &'x Site> {
         let first = self.sites.list.partition_point(|s| s.start < range.start);
-        let within = self.sites.list[first..].iter().take_while(|s| s.start < range.end);
-        within.into_iter().any(|s| s.kind == Kind::Poll && s.problem.is_none())
+        let within = self.sites.list[first..].iter().take_while(move |s| s.start < range.end);
+        within.filter(|s| s.kind == Kind::Poll && s.problem.is_none())
     }
 
-    /// Whether a poll stands between the program's instruction at this position of [`Version::own`] and the one before.
-    fn polls_in_front(&self, at: usize) -> bool {
-        let behind = at.checked_sub(1).map_or(0, |before| self.own[before] as usize + 1);
-        self.polls(behind..self.own[at] as usize)
+    /// How many polls begin among these instructions.
+    pub(crate) fn polls(&self, range: Range<usize>) -> usize {
+        self.polls_within(range).count()
+    }
+
+    /// The instruction that so many of padding stand behind, in front of `k`.
+    fn in_front(&self, k: usize, padding: usize) -> usize {
+        let idle = (0..k).rev().filter(|&k| !get(&self.sites.inserted, k));
+        idle.take(padding).last().unwrap_or(k)
+    }
+
+    /// How many of these instructions are padding.
+    fn padding(&self, range: Range<usize>) -> usize {
+        range.filter(|&k| !get(&self.sites.inserted, k)).count()
+    }
+
+    /// From behind the program's instruction before this position of [`Version::own`] to the one there.
+    fn gap(&self, at: usize) -> Range<usize> {
+        at.checked_sub(1).map_or(0, |before| self.own[before] as usize + 1)..self.own[at] as usize
     }
 
     /// The site of an access.
@@ -87,8 +102,10 @@ impl<'x> Version<'x> {
 pub(crate) struct Landing {
     /// Position in [`Version::own`] of the first instruction of the program but for padding.
     pub(crate) at: usize,
-    /// A poll runs in front of it, or a breakpoint.
-    pub(crate) polls: bool,
+    /// Instructions of padding in front of it.
+    padding: usize,
+    /// So many polls run in front of it; or a breakpoint.
+    polls: usize,
     pub(crate) breaks: bool,
 }
 
@@ -126,8 +143,12 @@ impl<'x> Versions<'x> {
     /// What is inserted in either version, as if it stood in plain code: what it changes must be dead there.
     pub(crate) fn in_plain_code(&self) -> Sites {
         let moved = |s: &Site| {
-            let at = *self.plain_of.get(self.full.own_from(s.access))?;
-            let access = *self.plain.own.get(at as usize)? as usize;
+            let on = self.full.own_from(s.access);
+            let at = *self.plain_of.get(on)? as usize;
+            let own = *self.plain.own.get(at)? as usize;
+            // A poll may stand in front of padding.
+            let padding = self.full.padding(s.access..self.full.own[on] as usize);
+            let access = self.padding_is_alike(at, on).then(|| self.plain.in_front(own, padding)).unwrap_or(own);
             // Where plain code tests the access, too, what both change must be dead there.
             let start = self.plain.test_of(access).map_or(access, |own| own.start);
             Some(Site { start, access, ..s.clone() })
@@ -142,6 +163,18 @@ impl<'x> Versions<'x> {
             protected: plain.protected.clone(),
             claimed: plain.claimed.clone(),
         }
+    }
+
+    /// Whether what stands in front of a pair is as much padding in both versions.
+    fn padding_is_alike(&self, plain: usize, full: usize) -> bool {
+        self.plain.padding(self.plain.gap(plain)) == self.full.padding(self.full.gap(full))
+    }
+
+    /// The polls that whoever leads to `was` in plain code has to meet in full code.
+    fn polls_met(&self, was: Landing, full: usize) -> usize {
+        let (gap, alike) = (self.full.gap(full), self.padding_is_alike(was.at, full));
+        let behind = |s: &&Site| !alike || self.full.padding(s.access..gap.end) <= was.padding;
+        self.full.polls_within(gap.clone()).filter(behind).count()
     }
 
     /// For the frame tables: each instruction of plain code with a full version, padding included, and where that begins; ascending.
@@ -362,9 +395,10 @@ pub(crate) fn leads_alike(v: &Versions, from: u64, to: u64) -> bool {
     let Some(was) = v.plain.landing(from) else { return false };
     match v.full_of[was.at] {
         NONE => v.plain.landing(to) == Some(was) || runs_out(v, to, was),
-        b => v.full.landing(to).is_some_and(|is| {
-            is.at == b as usize && (is.polls || !v.full.polls_in_front(is.at)) && is.breaks == was.breaks
-        }),
+        b => v
+            .full
+            .landing(to)
+            .is_some_and(|is| is.at == b as usize && is.polls >= v.polls_met(was, is.at) && is.breaks == was.breaks),
     }
 }
 

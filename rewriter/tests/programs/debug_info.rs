@@ -220,8 +220,21 @@ struct Guarded {
     folder: tempfile::TempDir,
 }
 
+/// A run of two nodes. When it is dropped it has ended.
+struct Nodes {
+    run: std::process::Child,
+    /// What node 0 printed first.
+    first: String,
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        let _ = self.run.kill();
+        let _ = self.run.wait();
+    }
+}
+
 impl Guarded {
-    /// `source` is that of `f.c`, or of `f.cpp`.
     fn new(compiler: &str, file: &str, source: &str) -> Guarded {
         let guarded = Guarded { folder: tempfile::tempdir().unwrap() };
         std::fs::write(guarded.folder.path().join(file), source).unwrap();
@@ -230,7 +243,7 @@ impl Guarded {
             String::from_utf8(out).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
         let mut cc = tool(compiler);
-        cc.current_dir(&guarded.folder).args(["-g", "-O1"]).args(flags("--cflags")).args([file, "-o", "old"]);
+        cc.current_dir(&guarded.folder).args(["-g", "-O2"]).args(flags("--cflags")).args([file, "-o", "old"]);
         let built = run(cc.args(flags("--libs")));
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let rewritten = run(guarded.blizzard().args(["rewrite", "--access", "guard", "old", "-o", "new"]));
@@ -244,18 +257,35 @@ impl Guarded {
         command
     }
 
+    /// Two nodes, of which node 0 has printed a line and waits.
+    fn started(&self) -> Nodes {
+        use std::io::BufRead;
+        let mut command = self.blizzard();
+        command.args(["run", "-n", "2", "--", "./new"]).stdout(std::process::Stdio::piped());
+        let mut nodes = Nodes { run: command.spawn().unwrap(), first: String::new() };
+        let mut lines = std::io::BufReader::new(nodes.run.stdout.take().unwrap());
+        lines.read_line(&mut nodes.first).unwrap();
+        // Whoever writes more is not stopped by a closed pipe.
+        std::thread::spawn(move || while lines.read_line(&mut String::new()).is_ok_and(|n| n > 0) {});
+        nodes
+    }
+
     /// What gdb says to the commands.
     fn gdb(&self, arguments: &[&str], session: &[&str]) -> String {
         let mut gdb = tool("gdb");
-        gdb.current_dir(&self.folder).args(["-nx", "-batch"]);
-        let out = run(gdb.args(session.iter().flat_map(|c| ["-ex", c])).args(arguments));
+        // What faults is the runtime's business.
+        gdb.current_dir(&self.folder).args(["-nx", "-batch", "-ex", "handle SIGSEGV nostop noprint pass"]);
+        let out = run(gdb.args(arguments).args(session.iter().flat_map(|c| ["-ex", c])));
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 }
 
-/// Sums shared numbers, so that the second half of the calls runs in full code.
-const SUMS: &str = "#include <blizzard.h>
+/// Frames have the function's name and lines in both versions; breakpoints find full code as `sum.full`.
+fn gdb_finds_both_versions_of_guarded_code() {
+    const SOURCE: &str = "#include <blizzard.h>
 #include <stdio.h>
+#include <unistd.h>
+volatile int go, limit = 4;
 __attribute__((noinline)) long sum(const long *v, int n) {
     long s = 0;
     for (int i = 0; i < n; i++)
@@ -264,36 +294,36 @@ __attribute__((noinline)) long sum(const long *v, int n) {
 }
 int main(void) {
     long own[4] = {1, 2, 3, 4}, *v = bz_alloc(4 * sizeof *v), total = 0;
-    for (int i = 0; i < 4; i++)
-        v[i] = 100;
-    total += sum(own, 4);
-    for (int k = 0; k < 8; k++)
-        total += sum(v, 4);
-    printf(\"%ld\\n\", total);
+    if (bz_node() == 0) {
+        printf(\"%d\\n\", getpid());
+        fflush(stdout);
+        while (!go)
+            usleep(1000);
+        total += sum(own, limit);
+        for (int k = 0; k < 8; k++)
+            total += sum(v, limit);
+    }
+    bz_barrier();
     return 0;
 }
 ";
-
-/// A line has a place in each version, and a breakpoint there is hit in whichever runs. Full code is `f.full`.
-fn gdb_finds_both_versions_of_guarded_code() {
-    let guarded = Guarded::new("gcc", "f.c", SUMS);
-    let text = guarded.gdb(&["new"], &["info line sum.full", "info symbol sum.full", "break f.c:7", "run", "bt"]);
-    assert!(text.contains("Line 3 of \"f.c\" starts at address"), "{text}");
-    assert!(text.contains("sum.full in section .blizzard.text"), "{text}");
-    assert!(text.contains("(2 locations)"), "{text}");
-    // The first call has private memory.
-    assert!(text.contains("sum (") && text.contains("in main () at f.c:13"), "{text}");
-    let session = ["break f.c:7", "run", "ignore 1 4", "continue", "bt", "delete", "continue"];
-    let text = guarded.gdb(&["new"], &session);
-    assert!(text.contains("sum.full ()") && text.contains("f.c:7"), "{text}");
-    assert!(text.contains("in main () at f.c:15"), "{text}");
-    assert!(text.contains("\n3210\n"), "{text}");
+    let guarded = Guarded::new("gcc", "f.c", SOURCE);
+    let nodes = guarded.started();
+    let plain = ["break f.c:8", "set var go=1", "continue", "bt", "delete"];
+    let full = ["break sum.full", "continue", "bt", "info line *$pc"];
+    let text = guarded.gdb(&["-p", nodes.first.trim_end()], &[&plain[..], &full[..]].concat());
+    // The first call has private memory, the last ones are entered in full code.
+    assert_eq!(text.matches("#0  sum (").count(), 2, "{text}");
+    assert!(text.contains("in main () at f.c:18") && text.contains("in main () at f.c:20"), "{text}");
+    assert!(text.contains("of \"f.c\" starts at address") && text.contains("<sum.full>"), "{text}");
 }
 
 /// Frames describe full code: an exception passes it, and backtraces go on behind it.
 fn exceptions_pass_full_code_and_gdb_sees_its_frames() {
     const SOURCE: &str = "#include <blizzard.h>
 #include <cstdio>
+#include <unistd.h>
+volatile int go, caught;
 __attribute__((noinline)) void thrown(long x) {
     if (x > 6)
         throw x;
@@ -310,21 +340,37 @@ __attribute__((noinline)) long first(volatile long *v, long &counter) {
     return v[0];
 }
 int main() {
-    long *v = (long *)bz_alloc(64), counter = 0, caught = 0;
-    for (int k = 0; k < 10; k++)
-        try {
-            first(v, counter);
-        } catch (long x) {
-            caught = caught * 10 + x;
-        }
-    std::printf(\"%ld %ld\\n\", counter, caught);
+    long *v = (long *)bz_alloc(64), counter = 0;
+    if (bz_node() == 0) {
+        std::printf(\"%d\\n\", getpid());
+        std::fflush(stdout);
+        while (!go)
+            usleep(1000);
+        for (int k = 0; k < 10; k++)
+            try {
+                first(v, counter);
+            } catch (long x) {
+                caught = caught * 10 + x;
+            }
+    }
+    bz_barrier();
+    go = counter;
+    bz_barrier();
 }
 ";
     let guarded = Guarded::new("g++", "f.cpp", SOURCE);
-    let text = guarded.gdb(&["new"], &["break f.cpp:5", "run", "bt", "delete", "continue"]);
-    assert!(text.contains("thrown (x=7)"), "{text}");
-    assert!(text.contains("[clone .full]") && text.contains("in main () at f.cpp:22"), "{text}");
-    assert!(text.contains("\n10 789\n"), "{text}");
+    let nodes = guarded.started();
+    let breaks = ["break first", "info breakpoints", "delete", "break thrown if x > 6", "set var go=1"];
+    let stops = ["continue", "bt", "up", "info symbol $pc", "delete", "break f.cpp:35", "continue", "print caught"];
+    let text = guarded.gdb(&["-p", nodes.first.trim_end()], &[&breaks[..], &stops[..]].concat());
+    // Of a mangled name a breakpoint has a place in each version.
+    assert!(text.matches("in first(long volatile*, long&) at f.cpp:14").count() >= 2, "{text}");
+    assert!(
+        text.contains("thrown (x=7)") && text.contains("first (v=") && text.contains("in main () at f.cpp:29"),
+        "{text}"
+    );
+    assert!(text.contains("[clone .full]"), "{text}");
+    assert!(text.contains("$1 = 789"), "{text}");
 }
 
 /// What has no rights at the program's addresses is read there all the same, also from a core file, which holds it once.
@@ -335,12 +381,10 @@ fn gdb_shows_shared_memory_of_guarded_nodes() {
 volatile long *shared;
 int main(void) {
     shared = bz_alloc(1 << 20);
-    if (bz_my_node() == 0)
+    if (bz_node() == 0) {
         for (int i = 0; i < 1 << 17; i++)
             shared[i] = 0x5eed5eed5eed5eed;
-    bz_barrier();
-    if (bz_my_node() == 0) {
-        printf(\"%d %ld\\n\", getpid(), shared[3] >> 32);
+        printf(\"%d\\n\", getpid());
         fflush(stdout);
         pause();
     }
@@ -348,19 +392,10 @@ int main(void) {
     return 0;
 }
 ";
-    use std::io::BufRead;
     let guarded = Guarded::new("gcc", "f.c", SOURCE);
-    let mut command = guarded.blizzard();
-    command.args(["run", "--access", "guard", "-n", "2", "--", "./old"]).stdout(std::process::Stdio::piped());
-    let mut nodes = command.spawn().unwrap();
-    let mut line = String::new();
-    std::io::BufReader::new(nodes.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let (pid, value) = line.trim_end().split_once(' ').unwrap_or_else(|| panic!("{line:?}"));
-    assert_eq!(value, "1592614637");
+    let nodes = guarded.started();
     let look = ["print/x shared[3]", "x/gx shared+3"];
-    let live = guarded.gdb(&["-p", pid], &[look[0], look[1], "generate-core-file core"]);
-    nodes.kill().unwrap();
-    nodes.wait().unwrap();
+    let live = guarded.gdb(&["-p", nodes.first.trim_end()], &[look[0], look[1], "generate-core-file core"]);
     let core = guarded.gdb(&["new", "core"], &look);
     for text in [live, core] {
         assert_eq!(text.matches("0x5eed5eed5eed5eed").count(), 2, "{text}");

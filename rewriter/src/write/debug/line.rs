@@ -105,8 +105,9 @@ fn append_rows(
             state = None;
             if let (Some(first), Some(last)) = (sequence.first(), sequence.last()) {
                 let range = Vaddr(first.address())..Vaddr(last.address());
-                for elsewhere in [map.copied(range.clone()), map.full(range)] {
-                    append_elsewhere(&sequence, &elsewhere, default_is_stmt, special, out);
+                // Breakpoints go into loops, not their copies, and into both versions.
+                for (elsewhere, every) in [(map.copied(range.clone()), false), (map.full(range), true)] {
+                    append_elsewhere(&sequence, (&elsewhere, every), default_is_stmt, special, out);
                 }
             }
             sequence.clear();
@@ -117,10 +118,10 @@ fn append_rows(
     Ok(())
 }
 
-/// Appends a sequence for where else there is what the rows of a sequence describe.
+/// Appends a sequence for where else there is what the rows of a sequence describe. `every`: with every row of a place, not the last one alone.
 fn append_elsewhere(
     rows: &[LineRow],
-    copied: &[(Vaddr, Range<Vaddr>)],
+    (copied, every): (&[(Vaddr, Range<Vaddr>)], bool),
     default_is_stmt: bool,
     special: &Special,
     out: &mut Vec<u8>,
@@ -133,7 +134,10 @@ fn append_elsewhere(
     for (old, new) in copied {
         let row = rows.partition_point(|r| r.address() <= old.0).checked_sub(1);
         if let Some(k) = row.filter(|_| row != said) {
-            append_row(&rows[k], new.start.0, &mut registers, special, out);
+            let before = rows[..k].iter().rev().take_while(|r| every && r.address() == rows[k].address()).count();
+            for row in &rows[k - before..=k] {
+                append_row(row, new.start.0, &mut registers, special, out);
+            }
         }
         said = row;
     }

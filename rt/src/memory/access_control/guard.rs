@@ -79,6 +79,8 @@ unsafe fn map_twice(addr: u64, bytes: u64) -> sys::Result<()> {
     // SAFETY: passed on from the caller.
     unsafe {
         sys::mmap(addr, bytes, segment::RW, flags, -1, 0)?;
+        // Both: what is shown is shown at the program's addresses.
+        let _ = sys::madvise(addr, bytes, libc::MADV_DONTDUMP);
         alias(addr, bytes)
     }
 }

@@ -36,10 +36,7 @@ pub unsafe fn map_segment(bytes: u64) -> Result<(), MapError> {
     // SAFETY: passed on from the caller; advice changes no contents.
     unsafe {
         PROGRAM.map("shared segment", SEGMENT_BASE, bytes)?;
-        // At both places, where there are two: dumps show what they show at the program's addresses.
-        for at in [SEGMENT_BASE, PROGRAM.kernel_address(SEGMENT_BASE)] {
-            let _ = sys::madvise(at, bytes, libc::MADV_DONTDUMP);
-        }
+        let _ = sys::madvise(PROGRAM.kernel_address(SEGMENT_BASE), bytes, libc::MADV_DONTDUMP);
     }
     Ok(())
 }

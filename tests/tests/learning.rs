@@ -60,8 +60,15 @@ impl Learner {
         let mut flags = tool::config("--cflags").unwrap();
         flags.extend(["-O1".into(), "-g".into()]);
         let libraries = tool::config("--libs").unwrap();
-        compile(&Job { sources: vec![file], language: Language::C, compiler: "cc", flags, libraries, output: &program })
-            .unwrap();
+        compile(&Job {
+            sources: vec![file],
+            language: Language::C,
+            compiler: "cc",
+            flags,
+            libraries,
+            output: &program,
+        })
+        .unwrap();
         Learner { folder, program }
     }
 
@@ -202,7 +209,9 @@ fn runs_do_not_disturb_each_other() {
     });
     let shown = learner.blizzard(&["inspect", "--learnt", learner.program()]).success().unwrap().stdout_text();
     assert!(shown.contains("fill") && shown.contains("sum"), "{shown}");
-    let dies = Learner::new(&SOURCE.replace("bz_node() == 0) printf", "bz_node() == 0) *(volatile int *)8 = 1; if (0) printf"));
+    let dies = Learner::new(
+        &SOURCE.replace("bz_node() == 0) printf", "bz_node() == 0) *(volatile int *)8 = 1; if (0) printf"),
+    );
     let outcome = dies.blizzard(&["learn", "--no-libraries", "-n", "2", "--", dies.program()]);
     assert!(outcome.ending != Ending::Exit(0));
     let shown = dies.blizzard(&["inspect", "--learnt", dies.program()]).success().unwrap().stdout_text();

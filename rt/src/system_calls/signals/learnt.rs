@@ -48,7 +48,7 @@ mod tests {
         assert!(!is_first(1 << 32 | 7), "nobody asks");
         start(places.as_ptr() as u64);
         for round in 0..3 {
-            for access in (0..4000u64).map(|k| 0x1234_5677 << 32 | k * 5) {
+            for access in (0..4000u64).map(|k| (0x1234_5677 << 32) | (k * 5)) {
                 assert_eq!(is_first(access), round == 0, "{access:#x}");
             }
         }

@@ -34,7 +34,6 @@ const MAY_POINT: [(&str, &str); 23] = [
     ("gates/blizzard_h", "results and private memory of the caller"),
     ("gates/entries", "the frame, and descriptions that the rewriter wrote"),
     ("gates/trap", "a page of code"),
-    ("system_calls/execution/interruptions", "own memory"),
     ("system_calls/execution/stubs", "labels"),
     ("system_calls/execution/put_off", "the information of a signal"),
     ("system_calls/gate/dispatch", "headers of the program's file"),

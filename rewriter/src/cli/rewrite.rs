@@ -26,7 +26,6 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
     blizzard rewrite ./em3d --bundle em3d.dir    # with its libraries\n  \
-    blizzard rewrite ./em3d -o em3d.blz --access guard --learnt em3d.learnt\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! Debuggers and backtraces find in a rewritten program what they find in the original: lines, locals, libraries.
 
-use blizzard::base::options::{Access, Options};
+use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard_test_harness::executable;
 use blizzard_test_harness::tool;
@@ -72,7 +72,7 @@ fn build(folder: &Path, compiler: &str, file: &str, source: &str, flags: &[&str]
     let [old, new] = ["old", "new"].map(|name| folder.join(name));
     let built = run(tool(compiler).current_dir(folder).args(flags).args([file, "-o"]).arg(&old));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let rewritten = pipeline::rewrite(&std::fs::read(&old).unwrap(), "old", &Options::default()).unwrap();
+    let rewritten = pipeline::rewrite(&std::fs::read(&old).unwrap(), "old", &Options::tests()).unwrap();
     executable::write(&new, &rewritten.bytes);
     [old, new]
 }
@@ -175,10 +175,9 @@ fn another_code_has_another_build_id() {
     let id = |bytes: &[u8]| object::File::parse(bytes).unwrap().build_id().unwrap().unwrap().to_vec();
     let (old, new) = (std::fs::read(old).unwrap(), std::fs::read(new).unwrap());
     assert_eq!((id(&old).len(), id(&new).len()), (20, 20));
-    let tests = Options { access: Access::Tests, ..Options::default() };
-    let other = pipeline::rewrite(&old, "f", &tests).unwrap();
+    let other = pipeline::rewrite(&old, "f", &Options::default()).unwrap();
     assert!(id(&old) != id(&new) && id(&new) != id(&other.bytes));
-    assert_eq!(id(&new), id(&pipeline::rewrite(&old, "f", &Options::default()).unwrap().bytes));
+    assert_eq!(id(&new), id(&pipeline::rewrite(&old, "f", &Options::tests()).unwrap().bytes));
 }
 
 /// `bt` ended in qsort, and no breakpoint there was hit: gdb took the rewritten library for the original, whose name it has.

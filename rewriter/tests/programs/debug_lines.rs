@@ -173,7 +173,11 @@ impl Folder {
     }
 
     fn rewrite(&self, old: &str, new: &str) {
-        let rewritten = pipeline::rewrite(&fs::read(self.at(old)).unwrap(), old, &Options::default()).unwrap();
+        self.rewrite_with(old, new, &Options::default());
+    }
+
+    fn rewrite_with(&self, old: &str, new: &str, options: &Options) {
+        let rewritten = pipeline::rewrite(&fs::read(self.at(old)).unwrap(), old, options).unwrap();
         fs::write(self.at(new), rewritten.bytes).unwrap();
     }
 }
@@ -402,7 +406,7 @@ fn a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output() {
             "gcc -g -O2 f.c -o full; objcopy --only-keep-debug {compress} full full.debug; strip -o old full
              objcopy --add-gnu-debuglink=full.debug old"
         ));
-        folder.rewrite("old", "plain");
+        folder.rewrite_with("old", "plain", &Options::tests());
         let ask = |program: &str| {
             folder.sh(&format!(
                 "chmod +x {program}; gdb -nx -batch -ex 'info line main' -ex 'break sum' -ex run -ex bt {program} 2>&1 || true"
@@ -414,7 +418,7 @@ fn a_separate_debug_file_is_not_believed_but_can_be_put_into_the_output() {
 
         let blizzard = env!("CARGO_BIN_EXE_blizzard");
         folder.sh(&format!(
-            "{blizzard} rewrite old -o new --no-libraries --debug-file; {blizzard} verify new --original old"
+            "{blizzard} rewrite old -o new --access tests --no-libraries --debug-file; {blizzard} verify new --original old"
         ));
         let new = ask("new");
         assert!(new.contains("in main (argc=1") || new.contains("  main (argc=1"), "{new}");
@@ -431,7 +435,7 @@ fn cold_code_has_the_name_of_its_function() {
     let folder = Folder::new();
     folder.sh("g++ -O1 -g t.cpp -o old; gcc -O1 f.c -o nodebug");
     for (old, name) in [("old", "blizzard_cold._ZNK6SquareIdE4areaEv"), ("nodebug", "main.blizzard_cold")] {
-        folder.rewrite(old, "new");
+        folder.rewrite_with(old, "new", &Options::tests());
         let bytes = fs::read(folder.at("new")).unwrap();
         let elf = object::File::parse(&*bytes).unwrap();
         let cold = elf.section_by_name(".blizzard.cold").unwrap();
@@ -447,7 +451,7 @@ fn cold_code_has_the_name_of_its_function() {
         assert!(elf.symbol_by_name(name).is_some());
     }
     // A breakpoint on the function is one at its beginning, not one more in the cold code.
-    folder.rewrite("old", "new");
+    folder.rewrite_with("old", "new", &Options::tests());
     let ask = |program: &str| {
         folder.sh(&format!(
             "chmod +x {program}; gdb -nx -batch -ex 'break Square<double>::area' -ex 'break main' -ex run -ex 'info breakpoints' {program} 2>&1 \

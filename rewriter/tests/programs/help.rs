@@ -83,7 +83,7 @@ fn examples_of_other_programs_work_as_written(other: &str) {
     need(other);
     let (folder, lines) = prepared();
     // What one of them may name.
-    for line in lines.iter().filter(|line| line.starts_with("blizzard rewrite")) {
+    for line in lines.iter().filter(|line| ["blizzard rewrite", "blizzard learn"].iter().any(|s| line.starts_with(s))) {
         must(folder.path(), line);
     }
     let of_other: Vec<_> = lines.iter().filter(|line| program(line) == other).collect();

@@ -120,7 +120,7 @@ impl ModuleInfo {
 }
 
 /// First bytes of a function of plain code that may be entered in its full version: a `nop`. Five bytes in front of it stands a jump to that.
-pub const REDIRECTABLE: [u8; 2] = [0x66, 0x90];
+pub const REDIRECTABLE: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// What the runtime puts in their place: `jmp` to what stands in front.
 pub const REDIRECTED: [u8; 2] = [0xeb, 0xf9];
 

@@ -6,8 +6,6 @@ pub mod elf;
 
 pub mod ucontext;
 
-pub mod later;
-
 pub mod print;
 
 pub mod entry;
@@ -16,6 +14,8 @@ pub mod entry;
 pub mod explored;
 
 pub mod owned;
+
+pub mod later;
 
 pub mod limits;
 

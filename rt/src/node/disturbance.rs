@@ -25,7 +25,8 @@ pub struct Disturbance {
 impl Disturbance {
     /// An interruption begins.
     pub fn begin(&mut self, now: u64) {
-        self.owed = self.owed.saturating_sub(now.saturating_sub(self.ended));
+        // The ways back from the last signal and to this one's handler are no time of the program's.
+        self.owed = self.owed.saturating_sub(now.saturating_sub(self.ended).saturating_sub(SIGNAL));
         self.began = now;
     }
 

@@ -397,7 +397,7 @@ fn finds_faults_in_redirections() {
         };
         for &(from, to) in &rows {
             let jump = from - 5;
-            nops.extend([(from, vec![0x90, 0x90]), (from, contract::REDIRECTED.to_vec())]);
+            nops.extend([(from, vec![0x0f, 0x1f, 0x40, 0]), (from, contract::REDIRECTED.to_vec())]);
             gone.extend([(jump, vec![0xcc; 5]), (jump, vec![0xe8])]);
             let by = |to: u64| (to.wrapping_sub(from) as i32).to_le_bytes().to_vec();
             let other = rows.iter().find(|r| r.1 != to).expect("another function").1;

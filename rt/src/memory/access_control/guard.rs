@@ -109,8 +109,33 @@ fn range_of(addr: u64) -> usize {
     usize::from(addr >= contract::USER_BASE)
 }
 
-/// A copy of the ranges with an alias, for a child of `fork`, which shares these pages with its parent.
-static COPIES: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
+/// Pages of the ranges with an alias, for a child of `fork`, which shares the pages themselves with its parent. Few of a range's pages are in use, and
+/// a copy of the whole would not fit below a limit of address space.
+#[repr(C, align(4096))]
+struct Chunk {
+    /// Where the next one is, or 0.
+    next: u64,
+    count: u64,
+    /// Where each page belongs.
+    addresses: [u64; PAGES],
+    pages: [[u8; PAGE as usize]; PAGES],
+}
+const PAGES: usize = 510;
+const _: () = assert!(size_of::<Chunk>() as u64 == PAGE * (PAGES as u64 + 1));
+
+/// The first chunk, or 0.
+static COPY: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
+
+/// A chunk in front of those there are.
+fn add_chunk() -> sys::Result<*mut Chunk> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory of zeros, which is a chunk.
+    let at = unsafe { sys::mmap(0, size_of::<Chunk>() as u64, segment::RW, flags, -1, 0)? };
+    let chunk = at as *mut Chunk;
+    // SAFETY: as above.
+    unsafe { (*chunk).next = COPY.swap(at, Ordering::Relaxed) };
+    Ok(chunk)
+}
 
 /// Before a `fork`: copies what this node has of the ranges. The copies of the `fork` before are given back.
 ///
@@ -118,60 +143,70 @@ static COPIES: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::
 /// The kernel's.
 pub fn copy_for_child() -> sys::Result<()> {
     drop_copies();
-    for (range, copy) in
-        ALIASED.iter().zip(COPIES.iter()).enumerate().map(|(k, (bytes, copy))| ((RANGES[k], bytes), copy))
-    {
-        let (base, bytes) = (range.0, range.1.load(Ordering::Relaxed));
-        if bytes == 0 {
-            continue;
-        }
-        // SAFETY: new memory; what is read is mapped.
-        unsafe {
-            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            let to = sys::mmap(0, bytes, segment::RW, flags, -1, 0)?;
-            copy.store(to, Ordering::Relaxed);
-            for page in (0..bytes).step_by(PAGE as usize) {
-                let tags = (TAGS + ((base + page) >> BLOCK_SHIFT)) as *const [u64; 8];
-                // A page of which every block is Invalid has nothing.
-                if tags.read_volatile() != [u64::from_ne_bytes([tags::INVALID; 8]); 8] {
-                    let from = (base + page + ALIAS_DISTANCE) as *const u8;
-                    core::ptr::copy_nonoverlapping(from, (to + page) as *mut u8, PAGE as usize);
+    let mut chunk: *mut Chunk = core::ptr::null_mut();
+    for (base, bytes) in RANGES.into_iter().zip(ALIASED.iter()) {
+        for page in (base..base + bytes.load(Ordering::Relaxed)).step_by(PAGE as usize) {
+            let tags = (TAGS + (page >> BLOCK_SHIFT)) as *const [u64; 8];
+            // A page of which every block is Invalid has nothing.
+            // SAFETY: the table covers all addresses; it is mapped.
+            if unsafe { tags.read_volatile() } == [u64::from_ne_bytes([tags::INVALID; 8]); 8] {
+                continue;
+            }
+            // SAFETY: a chunk that was mapped here, and a page of a range at its alias.
+            unsafe {
+                if chunk.is_null() || (*chunk).count == PAGES as u64 {
+                    chunk = add_chunk()?;
                 }
+                let at = (*chunk).count as usize;
+                (*chunk).addresses[at] = page;
+                let to = (&raw mut (*chunk).pages).cast::<u8>().add(at * PAGE as usize);
+                core::ptr::copy_nonoverlapping((page + ALIAS_DISTANCE) as *const u8, to, PAGE as usize);
+                (*chunk).count += 1;
             }
         }
     }
     Ok(())
 }
 
-/// In the child: its copies take the places of what it shares with its parent.
+/// In the child: pages of its own take the places of those that it shares with its parent.
 ///
 /// # Errors
 /// The kernel's.
 pub fn adopt_copies() -> sys::Result<()> {
-    for (k, copy) in COPIES.iter().enumerate() {
-        let (from, bytes) = (copy.swap(0, Ordering::Relaxed), ALIASED[k].load(Ordering::Relaxed));
-        if from != 0 {
+    for (base, bytes) in RANGES.into_iter().zip(ALIASED.iter()) {
+        let bytes = bytes.load(Ordering::Relaxed);
+        if bytes != 0 {
             // SAFETY: the child's own mappings; nothing of the program runs.
-            unsafe {
-                sys::munmap(RANGES[k], bytes)?;
-                sys::remap_shared(from, bytes, RANGES[k])?;
-                sys::munmap(from, bytes)?;
-                alias(RANGES[k], bytes)?;
-            }
+            unsafe { map_twice(base, bytes)? };
         }
     }
+    each_chunk(|chunk| {
+        for (&page, from) in chunk.addresses.iter().zip(&chunk.pages).take(chunk.count as usize) {
+            // SAFETY: a page of a range, at its alias.
+            unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), (page + ALIAS_DISTANCE) as *mut u8, PAGE as usize) };
+        }
+    });
+    drop_copies();
     Ok(())
+}
+
+fn each_chunk(mut f: impl FnMut(&Chunk)) {
+    let mut at = COPY.load(Ordering::Relaxed);
+    while at != 0 {
+        // SAFETY: what `add_chunk` has mapped, and nobody has given back.
+        let chunk = unsafe { &*(at as *const Chunk) };
+        at = chunk.next;
+        f(chunk);
+    }
 }
 
 /// In the parent, some time after a `fork`.
 pub fn drop_copies() {
-    for (copy, bytes) in COPIES.iter().zip(ALIASED.iter()) {
-        let at = copy.swap(0, Ordering::Relaxed);
-        if at != 0 {
-            // SAFETY: the child has mappings of its own.
-            let _ = unsafe { sys::munmap(at, bytes.load(Ordering::Relaxed)) };
-        }
-    }
+    each_chunk(|chunk| {
+        // SAFETY: nobody looks at it again: its successor has been read.
+        let _ = unsafe { sys::munmap(core::ptr::from_ref(chunk) as u64, size_of::<Chunk>() as u64) };
+    });
+    COPY.store(0, Ordering::Relaxed);
 }
 
 impl AccessControl for Guard {

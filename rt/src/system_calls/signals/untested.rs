@@ -73,7 +73,7 @@ fn redirect(function: u64) {
     let rx = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: code of a module, in the process's own copy; others may execute it meanwhile.
     unsafe {
-        if (function as *const [u8; 2]).read_unaligned() != REDIRECTABLE
+        if (function as *const [u8; 4]).read_unaligned() != REDIRECTABLE
             || sys::mprotect(from, bytes, rx | libc::PROT_WRITE).is_err()
         {
             return;

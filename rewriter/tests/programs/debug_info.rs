@@ -302,6 +302,7 @@ int main(void) {
         for (int k = 0; k < 8; k++)
             total += sum(v, limit);
     }
+    limit = total;
     bz_barrier();
     return 0;
 }

@@ -20,7 +20,7 @@ const MAY_NAME: [(&str, &str); 6] = [
 ];
 
 /// Files that may make pointers: path below `src`, or a folder; what they point to. None of it is shared memory.
-const MAY_POINT: [(&str, &str); 23] = [
+const MAY_POINT: [(&str, &str); 22] = [
     ("kernel/", "the runtime's own memory, and what the kernel has filled"),
     ("memory/", "behind the seam"),
     ("transport/", "the run's region"),

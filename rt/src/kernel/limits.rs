@@ -4,7 +4,7 @@
 //! terabytes of which hardly a page is used: under any limit that a program sets for itself, each of its later allocations would fail. Input:
 //! what is about to be mapped; the program's own calls. Output: limits of the kernel's that are higher than the program's by what is mapped.
 //! **Invariants**
-//! * A finite limit of the kernel's is the program's plus [`OWN`]; nothing else is remembered, since a `vfork` child has limits of its own
+//! * A finite limit of the kernel's is the program's plus [`OWN`], a soft one less [`SHARED`]; nothing else is remembered, since a `vfork` child has limits of its own
 //!   and this memory.
 //! * The program sees and sets its own limits. Another program that it executes starts with them: the soft ones as they are, while a hard one may be
 //!   higher by [`OWN`], so that a rewritten program can start there too.
@@ -25,6 +25,8 @@ const KINDS: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
 
 /// Bytes of the runtime's that count towards each of [`KINDS`].
 static OWN: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
+/// Of that, what counted and counts no more. A program that this one executes maps it anew: below the hard limit there must be room for it.
+static SHARED: PerProcess<[AtomicU64; 2]> = PerProcess::new([const { AtomicU64::new(0) }; 2]);
 /// Some limit is finite, or has been.
 static FINITE: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 static STARTED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
@@ -37,6 +39,21 @@ static LOWERED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false))
 struct Limit {
     soft: u64,
     hard: u64,
+}
+
+/// What limits of a kind are higher by.
+#[derive(Clone, Copy)]
+struct Own {
+    soft: u64,
+    hard: u64,
+}
+
+impl Own {
+    /// Of one of [`KINDS`].
+    fn of(at: usize) -> Own {
+        let hard = OWN[at].load(Ordering::Relaxed);
+        Own { soft: hard - SHARED[at].load(Ordering::Relaxed), hard }
+    }
 }
 
 fn above(limit: u64, bytes: u64) -> u64 {
@@ -59,11 +76,11 @@ impl Limit {
     }
 
     /// What the program sees, and what it wants of the kernel.
-    fn shown(self, own: u64) -> Limit {
-        Limit { soft: below(self.soft, own), hard: below(self.hard, own) }
+    fn shown(self, own: Own) -> Limit {
+        Limit { soft: below(self.soft, own.soft), hard: below(self.hard, own.hard) }
     }
-    fn wanted(self, own: u64) -> Limit {
-        Limit { soft: above(self.soft, own), hard: above(self.hard, own) }
+    fn wanted(self, own: Own) -> Limit {
+        Limit { soft: above(self.soft, own.soft), hard: above(self.hard, own.hard) }
     }
 
     /// What another program starts with, if that is another limit.
@@ -111,10 +128,9 @@ pub fn make_room_for_data(bytes: u64) {
 
 /// What was writable and private is shared: it no longer counts as data.
 pub fn data_is_shared(bytes: u64) {
-    let (kind, own) = (libc::RLIMIT_DATA, &OWN[1]);
-    own.fetch_sub(bytes, Ordering::Relaxed);
+    SHARED[1].fetch_add(bytes, Ordering::Relaxed);
     if FINITE.load(Ordering::Relaxed) {
-        change(kind, |limit| Some([limit.shown(bytes); 2]));
+        change(libc::RLIMIT_DATA, |limit| Some([limit.shown(Own { soft: bytes, hard: 0 }); 2]));
     }
 }
 
@@ -163,7 +179,7 @@ pub unsafe fn call(nr: i64, args: &[u64; 6]) -> Option<i64> {
         _ => return None,
     };
     let at = KINDS.iter().position(|&k| k == kind as u32)?;
-    let own = OWN[at].load(Ordering::Relaxed);
+    let own = Own::of(at);
     let fault = Some(-i64::from(libc::EFAULT));
     let wanted = match new {
         None => None,
@@ -200,8 +216,8 @@ pub fn are_finite() -> bool {
 /// Gives the process the soft limits that the program has set, for another program that it executes.
 pub fn lower() {
     LOWERED.store(true, Ordering::Relaxed);
-    for (&kind, own) in KINDS.iter().zip(OWN.iter()) {
-        let own = own.load(Ordering::Relaxed);
+    for (at, &kind) in KINDS.iter().enumerate() {
+        let own = Own::of(at).soft;
         change(kind, |limit| limit.lowered(own).map(|lowered| [lowered, limit]));
     }
 }
@@ -210,8 +226,8 @@ pub fn lower() {
 #[cold]
 pub fn restore() {
     LOWERED.store(false, Ordering::Relaxed);
-    for (&kind, own) in KINDS.iter().zip(OWN.iter()) {
-        let own = own.load(Ordering::Relaxed);
+    for (at, &kind) in KINDS.iter().enumerate() {
+        let own = Own::of(at).soft;
         change(kind, |limit| limit.restored(own).map(|restored| [restored, limit]));
     }
 }
@@ -250,8 +266,9 @@ mod tests {
             Limit { soft: G, hard: NONE },
             Limit::UNLIMITED,
         ] {
-            let kernels = limit.wanted(2112 * G);
-            assert_eq!(kernels.shown(2112 * G), limit);
+            let own = Own { soft: 2112 * G, hard: 2176 * G };
+            let kernels = limit.wanted(own);
+            assert_eq!(kernels.shown(own), limit);
             let lowered = kernels.lowered(2112 * G);
             assert_eq!(lowered.map(|l| l.soft), (limit.soft != NONE).then_some(limit.soft));
             if let Some(lowered) = lowered {
@@ -260,6 +277,6 @@ mod tests {
             }
             assert_eq!(kernels.restored(2112 * G), None);
         }
-        assert_eq!(Limit { soft: G, hard: G }.shown(2 * G), Limit { soft: 0, hard: 0 });
+        assert_eq!(Limit { soft: G, hard: G }.shown(Own { soft: 2 * G, hard: 2 * G }), Limit { soft: 0, hard: 0 });
     }
 }

@@ -6,7 +6,7 @@
 //! forms. **Invariant**: without a proof there is no number. Source: SDM volume 2 (flags and zero extension of each instruction), `DESIGN.md`, "Jump tables".
 
 use crate::decode::effects::{Access, Flow, Touch, bit};
-use crate::decode::insn::{ADDR32, Insn, Mem, NONE, REP, RIP, VECTOR, WIDE};
+use crate::decode::insn::{ADDR32, GS, Insn, Mem, NONE, REP, RIP, VECTOR, WIDE};
 use crate::graph::trace::Finder;
 use crate::sites::site::get;
 
@@ -92,7 +92,7 @@ impl Finder<'_> {
             match holder {
                 Holder::Register(r) if i.fx.writes & bit(r) != 0 => {
                     let of;
-                    (holder, of) = match source(i, r) {
+                    (holder, of) = match source(i, r, self.m.is_guarded()) {
                         Some(Source::Of(h, of)) => (h, of),
                         Some(Source::Below(n)) => return least(limit, n),
                         Some(Source::Either(other)) => {
@@ -124,7 +124,7 @@ impl Finder<'_> {
         let compares = matches!(i.op, 0x3c | 0x3d) || (matches!(i.op, 0x80 | 0x81 | 0x83) && i.ext == 7);
         let width = match (holder, &i.mem) {
             (Holder::Register(r), None) if i.r0 == r => 8 * u32::from(i.r0_bytes),
-            (Holder::Memory(m), Some(n)) if m == *n => 8 * u32::from(i.size),
+            (Holder::Memory(m), Some(n)) if m == self.of_program(*n) => 8 * u32::from(i.size),
             _ => return None,
         };
         if !compares || !matches!(width, 8 | 16 | 32 | 64) {
@@ -136,6 +136,11 @@ impl Finder<'_> {
                 Holder::Memory(_) => false,
             };
         all.then(|| i.imm as u64 & (u64::MAX >> (64 - width)))
+    }
+
+    /// Memory as the program names it: guarded code tests what it reaches by the alias.
+    fn of_program(&self, m: Mem) -> Mem {
+        if self.m.is_guarded() && m.seg == GS { Mem { seg: 0, ..m } } else { m }
     }
 
     /// Whether the bits from `width` on are zero in a register, whatever wrote it.
@@ -159,15 +164,17 @@ impl Finder<'_> {
     }
 }
 
-/// What an instruction that writes `r` puts into it.
-fn source(i: &Insn, r: u8) -> Option<Source> {
+/// What an instruction that writes `r` puts into it. `guarded`: what has the prefix of the alias is the program's memory.
+fn source(i: &Insn, r: u8, guarded: bool) -> Option<Source> {
     if i.op == 0x98 && i.has(WIDE) {
         return Some(Source::Of(Holder::Register(r), 32)).filter(|_| r == 0);
     }
     if i.r0 != r || i.r0_bytes < 4 || i.has(ADDR32) {
         return None;
     }
-    let read = i.mem.filter(|m| m.seg == 0 && i.touch == Touch::Mem(Access::Load) && m.index != VECTOR);
+    let seg = |m: Mem| if guarded && m.seg == GS { 0 } else { m.seg };
+    let read = i.mem.map(|m| Mem { seg: seg(m), ..m });
+    let read = read.filter(|m| m.seg == 0 && i.touch == Touch::Mem(Access::Load) && m.index != VECTOR);
     let from = |bits: u32| match read {
         Some(m) => Some(Source::Of(Holder::Memory(m), bits)),
         None => (i.mem.is_none() && i.r1 < 16).then_some(Source::Of(Holder::Register(i.r1), bits)),

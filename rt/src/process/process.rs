@@ -13,7 +13,7 @@ use crate::kernel::print;
 use crate::kernel::sys;
 use crate::links::ending::{self, EXIT_FAILED};
 use crate::memory::access_control::interface::AccessControl;
-use crate::memory::access_control::program::{self, PROGRAM};
+use crate::memory::access_control::program::{self, PROGRAM, UNTESTED_FAULTS};
 use crate::memory::region::{Context, Region};
 use crate::memory::segment;
 use crate::memory::tags::Space;
@@ -172,14 +172,19 @@ pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
         // functions of the interface do not nest.
         return run(Host::Node(unsafe { &mut *lent }));
     }
-    with_call(name, |call| match call {
+    let result = with_call(name, |call| match call {
         Call::Single(_) => run(Host::Alone),
         Call::Several(node) => {
             let result = run(Host::Node(node));
             node.transport.interrupt_told();
             result
         }
-    })
+    });
+    // What the call has brought about for this node itself: code without polls does not ask, and no peer interrupts it.
+    if UNTESTED_FAULTS && user_handlers::wants_poll() {
+        poll();
+    }
+    result
 }
 
 /// [`with_host`] for a gate.

@@ -202,6 +202,23 @@ pub fn prepared(call: &Call, outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && call.row.waits != Waits::No
 }
 
+/// A call that has been prepared goes back to the gate before it is made, because a signal waits: its timeout goes on.
+pub fn goes_back() {
+    // SAFETY: see `SCRATCH`: the gate has prepared the call and looks at it no more.
+    if let Some(timed) = unsafe { &mut (*SCRATCH.get()).timed } {
+        timed.interrupted = true;
+    }
+}
+
+/// [`goes_back`] for a handler that has put a peer's call off: if a call has been prepared, and not been made.
+pub fn goes_back_if_prepared() {
+    // SAFETY: the page is mapped for the whole run.
+    let doing = unsafe { Context::at(CONTEXT_SHARED) }.activity().load(Ordering::Relaxed);
+    if matches!(doing, activity::KERNEL | activity::CALLED) {
+        goes_back();
+    }
+}
+
 /// Another program is about to be executed, which knows nothing of the run: a signal of a peer would end it. If it cannot be executed, the stub says that
 /// the node runs.
 pub fn leave_run() {

@@ -45,6 +45,11 @@ pub fn keep_ringing() {
     }
 }
 
+/// Whether any signal waits.
+pub fn is_waiting() -> bool {
+    PUT_OFF.load(Ordering::Relaxed) != 0
+}
+
 /// Whether a signal of the program waits.
 pub fn has_of_program() -> bool {
     PUT_OFF.load(Ordering::Relaxed) & !bit(CALL_SIGNAL) != 0

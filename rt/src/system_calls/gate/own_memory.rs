@@ -11,6 +11,7 @@ use crate::process::tags;
 use crate::system_calls::call_memory::{self, Memory};
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
+use crate::system_calls::execution::put_off;
 use crate::system_calls::table::memory;
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::{Range, Shared};
@@ -64,11 +65,16 @@ pub fn until_made(call: &Call, mut decide: impl FnMut() -> Outcome) -> Outcome {
     if let Some(result) = interruptions::begin(call) {
         return Outcome::Done(result);
     }
-    call_memory::until_made(&mut Own, |_| {
+    let outcome = call_memory::until_made(&mut Own, |_| {
         let outcome = decide();
         if matches!(call.row.several, Action::Execute(_)) {
             interruptions::leave_run();
         }
         (outcome, interruptions::prepared(call, &outcome))
-    })
+    });
+    // The stub looks for signals that wait.
+    if put_off::is_waiting() {
+        interruptions::goes_back();
+    }
+    outcome
 }

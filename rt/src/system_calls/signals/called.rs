@@ -55,7 +55,10 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
                 context.gregs[REG_RIP] = test;
                 return answer(context);
             }
-            None => put_off::call_put_off(!process::is_inside()),
+            None => {
+                put_off::call_put_off(!process::is_inside());
+                interruptions::goes_back_if_prepared();
+            }
         },
         None if stubs::contains(at) || process::is_inside() => {}
         None => return answer(context),

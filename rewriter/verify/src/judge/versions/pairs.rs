@@ -148,7 +148,7 @@ impl<'x> Versions<'x> {
             let own = *self.plain.own.get(at)? as usize;
             // A poll may stand in front of padding.
             let padding = self.full.padding(s.access..self.full.own[on] as usize);
-            let access = self.padding_is_alike(at, on).then(|| self.plain.in_front(own, padding)).unwrap_or(own);
+            let access = if self.padding_is_alike(at, on) { self.plain.in_front(own, padding) } else { own };
             // Where plain code tests the access, too, what both change must be dead there.
             let start = self.plain.test_of(access).map_or(access, |own| own.start);
             Some(Site { start, access, ..s.clone() })

@@ -44,7 +44,7 @@ pub(crate) fn landings(
         Some(i) if get(&sites.protected, i) && !own.contains_key(&(from, to)) => {
             audit.finding(from, m.place(from), format!("{how} lands between a check and its access at {to:#x}"));
         }
-        None if text.contains(to) => {
+        None if text.contains(to) && !own.contains_key(&(from, to)) => {
             audit.finding(from, m.place(from), format!("{how} lands at {to:#x}, where no instruction begins"));
         }
         _ => {}

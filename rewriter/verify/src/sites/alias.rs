@@ -83,6 +83,7 @@ pub(crate) fn judge(
             if exit.gate.is_some() || exit.path.len() != 1 || exit.to != behind_prefix(access) {
                 return Err(format!("cold stub does not make the access as the program has it at {:#x}", exit.from));
             }
+            site.own_edges.push((exit.from, exit.to));
             continue;
         } else if exit.gate.is_none() && !is_allowed(exit, target, store) {
             return Err(format!("cold stub leaves at {:#x} without a gate call", exit.from));

@@ -13,6 +13,7 @@ use crate::decode::insn::{Insn, RIP};
 use crate::decode::raw::{Raw, without_segments};
 use crate::file::module::Module;
 use crate::sites::site::{Kind, Site, Sites, get};
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// No instruction.
@@ -55,7 +56,7 @@ impl<'x> Version<'x> {
         let k = self.code.at(va).filter(|&k| !get(&self.sites.protected, k))?;
         let at = self.own_from(k);
         let on = k..*self.own.get(at)? as usize;
-        Some(Landing { at, padding: self.padding(on.clone()), polls: self.polls(on.clone()), breaks: self.breaks(on) })
+        Some(Landing { at, from: k, polls: self.polls(on.clone()), breaks: self.breaks(on) })
     }
 
     /// Whether there is a breakpoint among these instructions.
@@ -75,15 +76,9 @@ impl<'x> Version<'x> {
         self.polls_within(range).count()
     }
 
-    /// The instruction that so many of padding stand behind, in front of `k`.
-    fn in_front(&self, k: usize, padding: usize) -> usize {
-        let idle = (0..k).rev().filter(|&k| !get(&self.sites.inserted, k));
-        idle.take(padding).last().unwrap_or(k)
-    }
-
-    /// How many of these instructions are padding.
-    fn padding(&self, range: Range<usize>) -> usize {
-        range.filter(|&k| !get(&self.sites.inserted, k)).count()
+    /// Which of these instructions are padding.
+    fn idle(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
+        range.filter(|&k| !get(&self.sites.inserted, k))
     }
 
     /// From behind the program's instruction before this position of [`Version::own`] to the one there.
@@ -102,8 +97,8 @@ impl<'x> Version<'x> {
 pub(crate) struct Landing {
     /// Position in [`Version::own`] of the first instruction of the program but for padding.
     pub(crate) at: usize,
-    /// Instructions of padding in front of it.
-    padding: usize,
+    /// The instruction that is led to: that one, inserted code or padding in front of it.
+    from: usize,
     /// So many polls run in front of it; or a breakpoint.
     polls: usize,
     pub(crate) breaks: bool,
@@ -145,10 +140,7 @@ impl<'x> Versions<'x> {
         let moved = |s: &Site| {
             let on = self.full.own_from(s.access);
             let at = *self.plain_of.get(on)? as usize;
-            let own = *self.plain.own.get(at)? as usize;
-            // A poll may stand in front of padding.
-            let padding = self.full.padding(s.access..self.full.own[on] as usize);
-            let access = if self.padding_is_alike(at, on) { self.plain.in_front(own, padding) } else { own };
+            let access = self.stands_at(at, on, s);
             // Where plain code tests the access, too, what both change must be dead there.
             let start = self.plain.test_of(access).map_or(access, |own| own.start);
             Some(Site { start, access, ..s.clone() })
@@ -165,35 +157,35 @@ impl<'x> Versions<'x> {
         }
     }
 
-    /// Whether what stands in front of a pair is as much padding in both versions.
-    fn padding_is_alike(&self, plain: usize, full: usize) -> bool {
-        self.plain.padding(self.plain.gap(plain)) == self.full.padding(self.full.gap(full))
+    /// The padding in front of a pair, by pairs, the last first. Plain code has that of full code, and more where that aligns what stands behind.
+    fn padding_of(&self, plain: usize, full: usize) -> Vec<(usize, usize)> {
+        let mut left: Vec<usize> = self.full.idle(self.full.gap(full)).collect();
+        let all: Vec<usize> = self.plain.idle(self.plain.gap(plain)).collect();
+        let alike = |p: &Insn, f: &Insn| p.len == f.len && p.is_int3() == f.is_int3();
+        let pair = |a: usize| left.pop_if(|b| alike(self.plain.insn(a), self.full.insn(*b))).map(|b| (a, b));
+        all.into_iter().rev().filter_map(pair).collect()
+    }
+
+    /// The instruction of plain code in front of which stands what is inserted in full code, in front of a pair.
+    fn stands_at(&self, plain: usize, full: usize, s: &Site) -> usize {
+        let behind = self.padding_of(plain, full).into_iter().take_while(|&(_, b)| b >= s.access);
+        behind.last().map_or(self.plain.own[plain] as usize, |(a, _)| a)
     }
 
     /// The polls that whoever leads to `was` in plain code has to meet in full code.
     fn polls_met(&self, was: Landing, full: usize) -> usize {
-        let (gap, alike) = (self.full.gap(full), self.padding_is_alike(was.at, full));
-        let behind = |s: &&Site| !alike || self.full.padding(s.access..gap.end) <= was.padding;
-        self.full.polls_within(gap.clone()).filter(behind).count()
+        self.full.polls_within(self.full.gap(full)).filter(|s| self.stands_at(was.at, full, s) >= was.from).count()
     }
 
     /// For the frame tables: each instruction of plain code with a full version, padding included, and where that begins; ascending.
     pub(crate) fn places(&self) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
-        let idle = |v: &Version, from: usize, to: usize| -> Vec<usize> {
-            (from + 1..to).filter(|&k| !get(&v.sites.inserted, k)).collect()
-        };
         for (at, &to) in self.full_of.iter().enumerate().filter(|(_, to)| **to != NONE) {
             let (p, f) = (self.plain.own[at] as usize, self.full.own[to as usize] as usize);
             // What is padding between two pairs is the same in both.
             if at > 0 && to > 0 && self.full_of[at - 1] == to - 1 {
-                let before = (self.plain.own[at - 1] as usize, self.full.own[to as usize - 1] as usize);
-                let (a, b) = (idle(&self.plain, before.0, p), idle(&self.full, before.1, f));
-                if a.len() == b.len() {
-                    let place =
-                        |(&a, &b): (&usize, &usize)| (self.plain.insn(a).va, self.full.insn(self.full.begin(b)).va);
-                    all.extend(a.iter().zip(&b).map(place));
-                }
+                let place = |(a, b)| (self.plain.insn(a).va, self.full.insn(self.full.begin(b)).va);
+                all.extend(self.padding_of(at, to as usize).into_iter().rev().map(place));
             }
             all.push((self.plain.insn(p).va, self.full.insn(self.full.begin(f)).va));
         }
@@ -292,19 +284,17 @@ impl<'x> Versions<'x> {
         };
         let signs = |n: usize| {
             let (front, rest) = (first.0 + n, (end + n).saturating_sub(full));
-            [
-                begins(&self.full, first.1 + n),
-                begins(&self.plain, rest),
-                begins(&self.plain, front),
-                ends(&self.full, first.1 + n),
-                ends(&self.plain, rest),
-            ]
+            let frames = [begins(&self.full, first.1 + n), begins(&self.plain, rest), begins(&self.plain, front)];
+            let flow = [ends(&self.full, first.1 + n), ends(&self.plain, rest)];
+            let count = |signs: &[bool]| Reverse(signs.iter().filter(|s| **s).count());
+            (count(&frames), count(&flow))
         };
-        // An instruction that may belong to either says by what it names, and by its frame, to which.
+        // An instruction that may belong to either says by its frame, and by what it names, to which.
         let possible = full.saturating_sub(back)..=ahead;
         let (mut best, mut differs) = (None, 0i64);
         for n in possible {
-            let rank = (differs, std::cmp::Reverse(signs(n).iter().filter(|s| **s).count()));
+            let (frames, flow) = signs(n);
+            let rank = (frames, differs, flow);
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, n));
             }

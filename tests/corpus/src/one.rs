@@ -4,7 +4,7 @@
 
 use crate::inside::{Job, Status, argv};
 use blizzard::base::memory::{Mapped, give_back_large_blocks};
-use blizzard::base::options::{Checks, Options, Poll};
+use blizzard::base::options::{Access, Checks, Options, Poll};
 use blizzard::base::output_file::AtomicFile;
 use blizzard::pipeline::{self, Report};
 use blizzard::read::elf::identify;
@@ -27,18 +27,21 @@ pub const SUBCOMMAND: &str = "one";
 pub enum Variant {
     /// `--checks none --poll none`: relocation alone.
     Null,
-    /// `--checks all --poll backedge`.
+    /// `--access tests`: every access is tested.
     Checked,
+    /// `--access guard`: two versions of the code.
+    Guarded,
 }
 
 impl Variant {
-    pub const ALL: [Variant; 2] = [Variant::Null, Variant::Checked];
+    pub const ALL: [Variant; 3] = [Variant::Null, Variant::Checked, Variant::Guarded];
 
     /// The options of `blizzard rewrite`.
-    pub fn arguments(self) -> [&'static str; 4] {
+    pub fn arguments(self) -> &'static [&'static str] {
         match self {
-            Variant::Null => ["--checks", "none", "--poll", "none"],
-            Variant::Checked => ["--checks", "all", "--poll", "backedge"],
+            Variant::Null => &["--access", "tests", "--checks", "none", "--poll", "none"],
+            Variant::Checked => &["--access", "tests"],
+            Variant::Guarded => &["--access", "guard"],
         }
     }
 
@@ -47,14 +50,17 @@ impl Variant {
         match self {
             Variant::Null => "null",
             Variant::Checked => "checked",
+            Variant::Guarded => "guarded",
         }
     }
 
     /// The same for the library.
     pub fn options(self) -> Options {
+        let tested = Options { access: Access::Tests, checks: Checks::All, poll: Poll::Backedge, ..Options::default() };
         match self {
-            Variant::Null => Options { checks: Checks::None, poll: Poll::None, ..Options::default() },
-            Variant::Checked => Options { checks: Checks::All, poll: Poll::Backedge, ..Options::default() },
+            Variant::Null => Options { checks: Checks::None, poll: Poll::None, ..tested },
+            Variant::Checked => tested,
+            Variant::Guarded => Options { access: Access::Guard, ..tested },
         }
     }
 }

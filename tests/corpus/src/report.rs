@@ -114,6 +114,7 @@ const TOTAL: Part = Processor::total;
 const USER: Part = |cost| cost.user;
 const NULL: Cost = |row| row.null_cost;
 const CHECKED: Cost = |row| row.checked_cost;
+const GUARDED: Cost = |row| row.guarded_cost;
 
 impl Row {
     /// How many times as much of `part` a form costs as the original.
@@ -122,9 +123,9 @@ impl Row {
         cost(self).map(|cost| part(cost) / original)
     }
 
-    fn cells(&self) -> [String; 14] {
+    fn cells(&self) -> [String; 17] {
         let number = |v: Option<f64>, digits: usize| v.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
-        let (null, checked) = (self.null.as_ref(), self.checked.as_ref());
+        let (null, checked, guarded) = (self.null.as_ref(), self.checked.as_ref(), self.guarded.as_ref());
         let growth = |f: &crate::one::Figures| f.output_bytes as f64 / f.input_bytes as f64;
         [
             self.name.clone(),
@@ -135,17 +136,20 @@ impl Row {
             number(checked.map(|f| f.seconds), 2),
             number(checked.map(|f| f.max_rss_kb as f64 * 1024.0 / f.text_bytes as f64), 0),
             number(checked.map(growth), 1),
+            number(guarded.map(growth), 1),
             number(self.original_cost.map(TOTAL), 2),
             number(self.ratio(NULL, TOTAL), 2),
             number(self.ratio(CHECKED, TOTAL), 2),
+            number(self.ratio(GUARDED, TOTAL), 2),
             number(self.ratio(NULL, USER), 2),
             number(self.ratio(CHECKED, USER), 2),
+            number(self.ratio(GUARDED, USER), 2),
             self.traps.map_or("-".to_owned(), |t| t.to_string()),
         ]
     }
 }
 
-const HEADER: [&str; 14] = [
+const HEADER: [&str; 17] = [
     "program",
     "kind",
     "version",
@@ -154,11 +158,14 @@ const HEADER: [&str; 14] = [
     "rewriting s",
     "memory/text",
     "growth",
+    "guarded growth",
     "original s",
     "null",
     "checked",
+    "guarded",
     "null user",
     "checked user",
+    "guarded user",
     "traps",
 ];
 
@@ -224,10 +231,13 @@ pub fn summary(rows: &[Row]) -> String {
     );
     line("slow-down of the null rewrite, geometric mean", ratios(NULL, TOTAL));
     line("slow-down with all checks and polls, geometric mean", ratios(CHECKED, TOTAL));
-    line("the same in user mode alone", format!("{} null, {} checked", ratios(NULL, USER), ratios(CHECKED, USER)));
+    line("slow-down of guarded code, geometric mean", ratios(GUARDED, TOTAL));
+    let users = [NULL, CHECKED, GUARDED].map(|cost| ratios(cost, USER));
+    line("the same in user mode alone", format!("{} null, {} checked, {} guarded", users[0], users[1], users[2]));
+    let speeds = [speed(|r| r.null.as_ref()), speed(|r| r.checked.as_ref()), speed(|r| r.guarded.as_ref())];
     line(
         "rewriting, text per second on one core",
-        format!("{} null, {} checked", speed(|r| r.null.as_ref()), speed(|r| r.checked.as_ref())),
+        format!("{} null, {} checked, {} guarded", speeds[0], speeds[1], speeds[2]),
     );
     if !traps.is_empty() {
         let none = traps.iter().filter(|t| **t == 0).count();
@@ -271,8 +281,8 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
         out.push_str(
             "user and the least system time of all processes of the workload, together.\n\
              *rewriting s* and *memory/text* (peak memory over bytes of text) are for all checks; *growth* is the output file \
-             over the input file; *null* and *checked* are slow-downs against the original, all with all libraries rewritten, \
-             *null user* and *checked user* those of the time that is not the kernel's; *traps* are trap bytes hit by the null rewrite, of program and libraries.\n\
+             over the input file; *null*, *checked* and *guarded* are slow-downs against the original, all with all libraries rewritten, \
+             *null user*, *checked user* and *guarded user* those of the time that is not the kernel's; *traps* are trap bytes hit by the null rewrite, of program and libraries.\n\
              Single slow-downs are noisy, by a third and more where the original takes little time.\n\n",
         );
         if rows.len() < *listed {
@@ -341,9 +351,11 @@ mod tests {
             outcome,
             null: None,
             checked: None,
+            guarded: None,
             original_cost: Some(cost(original)),
             null_cost: Some(Processor { user: null / 2.0, system: null / 2.0 }),
             checked_cost: Some(cost(4.0 * original)),
+            guarded_cost: Some(cost(2.0 * original)),
             traps: Some(0),
         }
     }
@@ -360,7 +372,13 @@ mod tests {
         let text = summary(&rows);
         assert!(text.contains("null rewrite, geometric mean: 2.000 (2 programs)"), "{text}");
         assert!(text.contains("all checks and polls, geometric mean: 4.000"), "{text}");
-        assert!(text.contains("user mode alone: 4.000 (2 programs) null, 4.000 (2 programs) checked"), "{text}");
+        assert!(text.contains("guarded code, geometric mean: 2.000"), "{text}");
+        assert!(
+            text.contains(
+                "user mode alone: 4.000 (2 programs) null, 4.000 (2 programs) checked, 2.000 (2 programs) guarded"
+            ),
+            "{text}"
+        );
         assert!(text.contains("2 passed, 1 failed"), "{text}");
         assert_eq!(remarks(&rows), "* short FAILED: x\n");
     }

@@ -40,10 +40,14 @@ pub struct Row {
     /// Of the null rewrite; sums over the entry's files.
     pub null: Option<Figures>,
     pub checked: Option<Figures>,
+    #[serde(default)]
+    pub guarded: Option<Figures>,
     /// What the workload cost in each form.
     pub original_cost: Option<Processor>,
     pub null_cost: Option<Processor>,
     pub checked_cost: Option<Processor>,
+    #[serde(default)]
+    pub guarded_cost: Option<Processor>,
     /// Trap bytes hit by the null rewrite's workload.
     pub traps: Option<u64>,
 }
@@ -104,9 +108,11 @@ impl Plan {
             outcome: Outcome::Passed,
             null: None,
             checked: None,
+            guarded: None,
             original_cost: None,
             null_cost: None,
             checked_cost: None,
+            guarded_cost: None,
             traps: None,
         };
         row.outcome = match self.attempt(program, &mut row) {
@@ -129,6 +135,7 @@ impl Plan {
             match variant {
                 Variant::Null => row.null = Some(figures),
                 Variant::Checked => row.checked = Some(figures),
+                Variant::Guarded => row.guarded = Some(figures),
             }
             let replace = self.rewrite(&files, variant)?;
             forms.push(Form { name: variant.name(), replace, cost: None });
@@ -154,8 +161,8 @@ impl Plan {
                 }
             }
         }
-        [row.original_cost, row.null_cost, row.checked_cost] =
-            [0, 1, 2].map(|k: usize| forms.get(k).and_then(|f| f.cost));
+        [row.original_cost, row.null_cost, row.checked_cost, row.guarded_cost] =
+            [0, 1, 2, 3].map(|k: usize| forms.get(k).and_then(|f| f.cost));
         if let Some(null) = forms.get(1).filter(|_| self.traps) {
             row.traps = self.count_traps(program, null);
         }
@@ -192,7 +199,7 @@ impl Plan {
             let new = folder.join(file.file_name().unwrap_or_default());
             let mut command = argv([self.blizzard.as_os_str(), "rewrite".as_ref(), file.as_os_str(), "-o".as_ref()]);
             command.push(new.clone().into());
-            command.extend(variant.arguments().map(OsString::from));
+            command.extend(variant.arguments().iter().map(OsString::from));
             let job = Job {
                 argv: command,
                 env: self.environment(None),

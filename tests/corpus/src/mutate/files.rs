@@ -1,6 +1,6 @@
 //! The files that changes are made to: small programs built here, and some of the system's.
 //!
-//! Input: the compilers that are there. Output: [`File`]s, each an original and its output with all checks and polls; what is absent is named.
+//! Input: the compilers that are there. Output: [`File`]s, each an original and an output of it; what is absent is named.
 
 use crate::one::Variant;
 use blizzard::pipeline;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 /// An original and its output.
 pub struct File {
-    pub name: &'static str,
+    pub name: String,
     pub original: Vec<u8>,
     pub output: Vec<u8>,
     /// How to run the output, if it is a program.
@@ -50,9 +50,12 @@ const FILES: &[(&str, From)] = &[
     ("ld.so", From::System("/lib64/ld-linux-x86-64.so.2")),
 ];
 
-/// The names, in order.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|f| f.0)
+/// What follows the name of a file whose code is in two versions.
+const GUARDED: &str = "-guarded";
+
+/// The names, in order: each file with every access tested, then in two versions.
+pub fn names() -> impl Iterator<Item = String> {
+    FILES.iter().flat_map(|f| ["", GUARDED].map(|access| format!("{}{access}", f.0)))
 }
 
 /// Builds or reads the one of this name, and rewrites it.
@@ -60,7 +63,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// Why it is absent: a compiler or a file that is not there.
 pub fn make(name: &str, folder: &Path) -> Result<File, String> {
-    let (name, from) = FILES.iter().find(|f| f.0 == name).ok_or_else(|| format!("no file is called {name}"))?;
+    let (variant, plain) =
+        name.strip_suffix(GUARDED).map_or((Variant::Checked, name), |plain| (Variant::Guarded, plain));
+    let (_, from) = FILES.iter().find(|f| f.0 == plain).ok_or_else(|| format!("no file is called {name}"))?;
     let path = match from {
         From::Built(compiler, source, text, options) => build(compiler, source, text, options, &folder.join(name))?,
         From::System(path) => PathBuf::from(path),
@@ -71,7 +76,7 @@ pub fn make(name: &str, folder: &Path) -> Result<File, String> {
         }
     };
     let original = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let options = Variant::Checked.options();
+    let options = variant.options();
     let text = |e: blizzard::base::error::Error| e.to_string();
     let runs = identify(&original, name).map_err(text)? != Kind::Library;
     let rewritten = if runs {
@@ -79,7 +84,7 @@ pub fn make(name: &str, folder: &Path) -> Result<File, String> {
     } else {
         pipeline::rewrite_library(&original, name, &options)
     };
-    Ok(File { name, output: rewritten.map_err(text)?.bytes, original, runs })
+    Ok(File { name: name.to_owned(), output: rewritten.map_err(text)?.bytes, original, runs })
 }
 
 fn build(compiler: &str, source: &str, text: &str, options: &[&str], folder: &Path) -> Result<PathBuf, String> {

@@ -106,9 +106,9 @@ pub fn execute(arguments: &MutateArgs, folder: &Path) -> Result<bool, String> {
         files::names().for_each(|name| println!("{name}"));
         return Ok(true);
     }
-    let chosen: Vec<&str> =
-        files::names().filter(|n| arguments.file.is_empty() || arguments.file.iter().any(|f| f == n)).collect();
-    if let Some(unknown) = arguments.file.iter().find(|f| !chosen.contains(&f.as_str())) {
+    let chosen: Vec<String> =
+        files::names().filter(|n| arguments.file.is_empty() || arguments.file.contains(n)).collect();
+    if let Some(unknown) = arguments.file.iter().find(|f| !chosen.contains(f)) {
         return Err(format!("no file is called {unknown}; see corpus mutate --list"));
     }
     let wanted = arguments.places.unwrap_or(if arguments.quick { 60 } else { 2000 });
@@ -133,7 +133,7 @@ pub fn execute(arguments: &MutateArgs, folder: &Path) -> Result<bool, String> {
             Ok(file) => file,
             Err(why) => {
                 eprintln!("skipped: {name}: {why}");
-                results.absent.push(((*name).to_owned(), why));
+                results.absent.push((name.clone(), why));
                 continue;
             }
         };
@@ -188,7 +188,7 @@ fn one(
     folder: &Path,
     results: &mut Results,
 ) -> Result<(), String> {
-    let subject = Subject::new(file.name, &file.original, &file.output, blizzard::reports::audit::runtimes())
+    let subject = Subject::new(&file.name, &file.original, &file.output, blizzard::reports::audit::runtimes())
         .map_err(|e| e.to_string())?;
     let parts = subject.parts();
     let asked = |p: &Part| arguments.part.as_ref().is_none_or(|text| p.name.contains(text.as_str()));
@@ -199,7 +199,7 @@ fn one(
     if let Ok(style) = ProgressStyle::with_template("{pos}/{len} {bar:30} {elapsed} {msg}") {
         bar.set_style(style);
     }
-    bar.set_message(file.name.to_owned());
+    bar.set_message(file.name.clone());
     let next = AtomicUsize::new(0);
     let rows: Mutex<BTreeMap<usize, Row>> = Mutex::default();
     let defects: Mutex<Vec<String>> = Mutex::default();
@@ -271,7 +271,7 @@ fn one(
     });
     bar.finish_and_clear();
     let rows = rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.files.push((file.name.to_owned(), rows.values().map(|r| r.places).sum()));
+    results.files.push((file.name.clone(), rows.values().map(|r| r.places).sum()));
     for (part, row) in rows {
         let sum = results.parts.entry(parts[part].name.to_owned()).or_default();
         sum.bytes += parts[part].places.len();

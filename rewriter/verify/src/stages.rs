@@ -24,7 +24,7 @@ use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::rows::Needed;
-use crate::judge::versions::{flow, pairs, redirects, sequences};
+use crate::judge::versions::{flow, pairs, records, redirects, sequences};
 use crate::sites::{find, site};
 use blizzard_contract::module_flags;
 
@@ -157,6 +157,9 @@ pub(crate) fn audit_against(
     info::judge(&m, &text, tested, [(&text, &sites), (&full, &sites_full)], entry, &mut audit);
     if let Some(original) = original {
         complete::compare(&m, &old, original.file(), &pairs, &mut audit);
+        if let Some(v) = &versions {
+            records::judge(&m, v, &pairs, original.file(), &mut audit);
+        }
     }
     leftover::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);

@@ -8,6 +8,7 @@ use crate::decode::effects::{ALL_FLAGS, Flow, OF};
 use crate::decode::insn::{self, Insn, NONE};
 use crate::file::module::Module;
 use crate::sites::{find, site, symbolic};
+use blizzard_contract as contract;
 use std::collections::HashSet;
 
 /// A rewritten file, as the audit sees it.
@@ -29,7 +30,7 @@ pub fn decoded(file: &[u8]) -> Decoded<'_> {
         check_loads: true,
         check_stores: true,
         polls: true,
-        guard: false,
+        guard: m.info.flags & contract::module_flags::GUARD != 0,
         rodata: &rodata,
     };
     let sites = find::find(&cx);

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::mutation::code::Decoded;
+use crate::mutation::places::Places;
 use crate::sites::site::get;
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use object::{Endianness, elf};
@@ -21,6 +22,8 @@ pub struct Part {
 
 pub const OWN: &str = "own instructions";
 pub const INSERTED: &str = "inserted code";
+pub const OWN_FULL: &str = "own instructions, full code";
+pub const INSERTED_FULL: &str = "inserted code, full code";
 pub const COLD: &str = "cold stubs";
 pub const FILLING: &str = "padding of code";
 pub const OLD: &str = "old code";
@@ -37,6 +40,7 @@ pub const DEBUG: &str = "debug information";
 pub const STRINGS: &str = "paths of loader and libraries";
 pub const TRAPS: &str = "trap map";
 pub const RESTARTS: &str = "restart table";
+pub const VERSIONS: &str = "versions and redirections";
 pub const CLAIMS: &str = "claims and regions";
 pub const DYNSYM: &str = "dynamic symbols";
 pub const RODATA: &str = "rodata (tables, descriptors)";
@@ -46,7 +50,7 @@ pub const NOT_LOADED: &str = "other sections not loaded";
 impl Part {
     /// Whether its bytes are instructions of the new code.
     pub fn is_code(&self) -> bool {
-        matches!(self.name, OWN | INSERTED | COLD | FILLING)
+        matches!(self.name, OWN | INSERTED | OWN_FULL | INSERTED_FULL | COLD | FILLING)
     }
 }
 
@@ -59,6 +63,7 @@ fn of_section(name: &str, loaded: bool, is_new: bool) -> Option<&'static str> {
         ".blizzard.restarts" => RESTARTS,
         ".blizzard.claims" => CLAIMS,
         ".blizzard.blocks" => "block counts",
+        ".blizzard.accesses" => "record of accesses",
         ".blizzard.rt.rodata" => "runtime, R",
         ".blizzard.rt.text" => "runtime, RX",
         ".blizzard.rt.data" => "runtime, RW",
@@ -78,7 +83,7 @@ fn of_section(name: &str, loaded: bool, is_new: bool) -> Option<&'static str> {
 }
 
 /// Tells the parts apart.
-pub fn of(read: &Decoded, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
+pub fn of(read: &Decoded, places: &Places, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
     let bad = |e: object::read::Error| Error::new("not a 64-bit ELF file").because(e);
     let elf = ElfFile64::<Endianness>::parse(output).map_err(bad)?;
     let endian = elf.endian();
@@ -116,13 +121,19 @@ pub fn of(read: &Decoded, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
             set(range, part, &any);
         }
     }
-    for (code, map, inserted, own) in
-        [(&read.text, &read.sites.inserted, INSERTED, OWN), (&read.cold, &read.sites.claimed, COLD, COLD)]
-    {
+    let full_va = match m.info.full_at {
+        0 => u64::MAX,
+        offset => m.info.new_base_va + offset,
+    };
+    for (code, map, names) in [
+        (&read.text, &read.sites.inserted, [[INSERTED, OWN], [INSERTED_FULL, OWN_FULL]]),
+        (&read.cold, &read.sites.claimed, [[COLD; 2]; 2]),
+    ] {
         let Some(all) = range_at(code.base, code.bytes) else { continue };
         set(all.clone(), FILLING, &any);
         for (k, i) in code.insns.iter().enumerate() {
             let at = all.start + (i.va - code.base) as usize;
+            let [inserted, own] = names[usize::from(i.va >= full_va)];
             if get(map, k) {
                 set(at..at + usize::from(i.len), inserted, &any);
             } else if !i.is_int3() && !i.is_nop() {
@@ -131,6 +142,9 @@ pub fn of(read: &Decoded, original: &[u8], output: &[u8]) -> Result<Vec<Part>> {
         }
     }
     let info = &m.info;
+    for range in places.versions.iter().cloned() {
+        set(range, VERSIONS, &any);
+    }
     set(range_at(info.closure_va, info.closure_bytes).unwrap_or_default(), STRINGS, &any);
     let path = m.bytes_at(info.interp_va, 1).map(|b| b.as_ptr() as usize - output.as_ptr() as usize);
     if let Some(at) = path.filter(|at| *at >= original.len()) {

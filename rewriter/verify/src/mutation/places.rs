@@ -17,6 +17,8 @@ pub struct Places {
     pub(super) segments: Vec<Range<usize>>,
     /// Codes and heads of the trap map and the restart table.
     pub(super) rows: Vec<Range<usize>>,
+    /// The same of the version table and the table of redirections.
+    pub(super) versions: Vec<Range<usize>>,
     /// Of the module info: addresses of tables without rows.
     pub(super) no_rows: Vec<usize>,
     /// What stands in front of a library's program headers and has their form.
@@ -45,13 +47,19 @@ impl Places {
         };
         let i = &m.info;
         let heads = |groups: usize, bytes: usize| (groups * bytes) as u64;
-        let trap_heads = heads(TrapMap::groups(i.trap_count as usize), size_of::<contract::TrapHead>());
+        let groups = |rows: u64| heads(TrapMap::groups(rows as usize), size_of::<contract::TrapHead>());
         let restart_heads = heads(Restarts::groups(i.restart_count as usize), size_of::<contract::RestartHead>());
         let rows = [
             at(i.trap_codes_va, i.trap_code_bytes),
-            at(i.trap_heads_va, trap_heads),
+            at(i.trap_heads_va, groups(i.trap_count)),
             at(i.restart_codes_va, i.restart_code_bytes),
             at(i.restart_heads_va, restart_heads),
+        ];
+        let versions = [
+            at(i.version_codes_va, i.version_code_bytes),
+            at(i.version_heads_va, groups(i.version_count)),
+            at(i.redirect_codes_va, i.redirect_code_bytes),
+            at(i.redirect_heads_va, groups(i.redirect_count)),
         ];
         let info =
             at(section_va(m, contract::INFO_SECTION), size_of::<contract::ModuleInfo>() as u64).unwrap_or_default();
@@ -74,6 +82,7 @@ impl Places {
             spare_headers: spare_headers(m, at(i.phdr_va, 56 * i.phdr_count).unwrap_or_default()),
             segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
             rows: rows.into_iter().flatten().collect(),
+            versions: versions.into_iter().flatten().collect(),
             dynsym: section(".dynsym"),
             claims: at(i.claims_va, 12 * i.claim_count).unwrap_or_default(),
             regions: at(i.regions_va, 12 * i.region_count).unwrap_or_default(),

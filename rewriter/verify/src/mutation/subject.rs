@@ -43,6 +43,7 @@ impl<'a> Subject<'a> {
             return Err(Error::new(format!("{name}: the audit does not accept the output as it is:\n{audit}")));
         }
         let read = decoded(output);
+        let places = Places::of(&read.m, &read.sites);
         let start = output.as_ptr() as usize;
         let mut instructions = Vec::new();
         for (code, data) in [(&read.text, read.m.text.data), (&read.cold, read.m.cold.data)] {
@@ -62,12 +63,12 @@ impl<'a> Subject<'a> {
             output,
             original: compared,
             runtimes,
-            parts: parts::of(&read, original, output)?,
+            parts: parts::of(&read, &places, original, output)?,
             instructions,
             own,
             solid,
             new_base: read.m.info.new_base_va,
-            places: Places::of(&read.m, &read.sites),
+            places,
             unwinding: Unwinding::of(output).ok(),
         })
     }

@@ -257,8 +257,15 @@ fn accepts_outputs_of_compilers() {
         });
         Subject::new("cc", include_str!("planted_program.c"), &[level, "-no-pie"]).accepted(level);
     }
-    Subject::new("c++", THROWS, &["-std=c++14", "-O2"]).accepted("exceptions");
-    Subject::new("c++", THROWS, &["-O0"]).accepted("exceptions");
+}
+
+#[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
+fn accepts_exceptions() {
+    Subject::new("c++", THROWS, &["-O0"]).accepted("-O0");
+    let s = Subject::new("c++", THROWS, &["-std=c++14", "-O2"]);
+    s.accepted("-O2");
+    Subject::learnt(&s.original, 1).expect("rewrite").accepted("learnt");
 }
 
 #[test]
@@ -280,8 +287,6 @@ fn accepts_what_has_learnt() {
             assert!(s.file == Subject::learnt(&original, one_in).expect("rewrite").file && s.file != file);
         }
     }
-    let throws = compiled("c++", "p.cc", THROWS, &["-std=c++14", "-O2"]);
-    Subject::learnt(&throws, 1).expect("rewrite").accepted("exceptions");
     let planted = compiled("cc", "p.c", include_str!("planted_program.c"), &["-O2", "-no-pie"]);
     Subject::learnt(&planted, 1).expect("rewrite").accepted("fixed addresses");
     for name in ["ls", "bash"] {
@@ -360,7 +365,10 @@ fn faults_in_tests(s: &Subject, version: for<'x, 'y> fn(&'y Versions<'x>) -> &'y
     s.finds_each(branches, "goes to the alias without a test");
     s.finds_each(other, "");
     s.finds_each(zero, "private|does not prove it|cold stub");
-    s.finds_each(answers, "cold stub");
+    // Tests of plain code are in line.
+    if called != 0 {
+        s.finds_each(answers, "cold stub");
+    }
     s.finds_each(back, "cold stub|does not ask first|does not prove it");
 }
 
@@ -624,6 +632,7 @@ fn finds_faults_in_the_version_table() {
 
 /// Each byte of the frames' rules, and of their exception tables, of full code.
 #[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
 fn finds_frames_that_differ() {
     let s = Subject::new("c++", THROWS, &["-std=c++14", "-O2"]);
     let (mut rules, mut ranges) = (vec![], vec![]);

@@ -5,6 +5,7 @@
 
 pub(crate) mod flow;
 pub(crate) mod pairs;
+pub(crate) mod records;
 pub(crate) mod redirects;
 pub(crate) mod rows;
 pub(crate) mod sequences;

@@ -77,6 +77,9 @@ pub(crate) fn judge(m: &Module, v: &Versions, found: &[Redirect], returns: &Retu
         if goes_on(plain, r.jump, Insn::is_nop, |call| !returns.never(call)) {
             open("is reached by what stands in front of it");
         }
+        if m.frames.index(plain.insn(r.jump).va, 0).is_some() {
+            open("has a jump in front that a frame describes, of another function");
+        }
         if m.functions.iter().any(|f| (f.0 + 1..f.1).contains(&r.from)) {
             open("is in the middle of a function");
         }

@@ -328,10 +328,14 @@ pub fn rewrite_library_to<'a, 'r>(
     build(analyse(input, name)?, request.into(), None, sink)
 }
 
-/// The accesses that plain code tests because it has learnt of them.
-fn learnable(insns: &Insns, versions: &Versions, plan: &Plan, learnt: &Sites) -> Vec<InsnId> {
-    let ids = learnt.addresses().filter_map(|at| insns.at(at));
-    ids.filter(|&id| versions.has_full(id) && guard::is_learnable(&plan.decisions.get(id), insns.flow(id))).collect()
+/// The accesses that plain code tests because it has learnt of them; `all`: as if it had learnt of each.
+fn learnable(insns: &Insns, versions: &Versions, plan: &Plan, learnt: &Sites, all: bool) -> Vec<InsnId> {
+    let is_learnable =
+        |&id: &InsnId| versions.has_full(id) && guard::is_learnable(&plan.decisions.get(id), insns.flow(id));
+    if all {
+        return (0..insns.main as u32).map(InsnId).filter(is_learnable).collect();
+    }
+    learnt.addresses().filter_map(|at| insns.at(at)).filter(is_learnable).collect()
 }
 
 /// The stages behind the analyses.
@@ -349,7 +353,7 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
                 |id| plan.decisions.get(id).is_tested() || matches!(plan.decisions.get(id), Decision::Refused(_));
             let versions = Versions::two(&analysed.insns, &analysed.frames, is_tested);
             let mut of_plain = analysed.plan(&registers, &options);
-            for id in learnable(&analysed.insns, &versions, &plan, learnt) {
+            for id in learnable(&analysed.insns, &versions, &plan, learnt, options.as_shared) {
                 of_plain.decisions.take(id, &plan.decisions);
                 learnt_count += 1;
             }
@@ -400,7 +404,7 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
         red_zone: sites.red_zone,
         screens: sites.screens,
         learnt: learnt_count,
-        learnt_untested: learnt.len() as u64 - learnt_count,
+        learnt_untested: (learnt.len() as u64).saturating_sub(learnt_count),
         optimiser: counts,
         jump_tables: tables.len(),
         unresolved_jumps: unresolved,

@@ -63,6 +63,8 @@ pub struct Options {
     pub exports: bool,
     /// The same of functions, and labels, that words of data name.
     pub words: bool,
+    /// Plain code of guarded code tests each access, as if all were known to touch shared memory.
+    pub as_shared: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -85,6 +87,7 @@ impl Default for Options {
             screens: true,
             exports: true,
             words: true,
+            as_shared: false,
             fuel: None,
         }
     }
@@ -112,10 +115,23 @@ impl Options {
         let bit = u8::from;
         let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } =
             *self;
-        let Options { checks, access, poll, count, blocks, fuel, .. } = *self;
+        let Options { checks, access, poll, count, blocks, as_shared, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits =
-            [count, blocks, merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words];
+        let bits = [
+            count,
+            blocks,
+            merge,
+            across,
+            ahead,
+            red_zone,
+            strips,
+            copies,
+            place_polls,
+            screens,
+            exports,
+            words,
+            as_shared,
+        ];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{}-{bits}-{fuel}", name(checks), name(access), name(poll))
     }
@@ -124,7 +140,8 @@ impl Options {
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
         let [checks, access, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
-        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words] = passes else {
+        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, as_shared] = passes
+        else {
             return None;
         };
         let bit = |s: &str| match s {
@@ -148,6 +165,7 @@ impl Options {
             screens: bit(screens)?,
             exports: bit(exports)?,
             words: bit(words)?,
+            as_shared: bit(as_shared)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

@@ -37,8 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Measure what checks and polls cost a program, and show where
 ///
 /// Seven variants of the program run in turn, as one node, on one processor: the original; relocated without checks; with checks of loads, of
-/// stores, of both; with polls as well, as `--access tests` has it; and guarded, as it runs by default. The checks are what each access
-/// would cost if all data were shared. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
+/// stores, of both; with polls as well, as `--access tests` has it; and guarded, as it runs by default. The tests of these
+/// are what every access costs whatever it touches; `--shared` adds guarded code that has learnt of every access. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard overhead -- ./em3d --iters 20\n  \
@@ -61,6 +61,9 @@ pub struct OverheadCommand {
     /// Compare only these, besides the original
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     variants: Vec<Variant>,
+    /// Also guarded with every access tested: what it costs if all data are shared
+    #[arg(long)]
+    shared: bool,
     /// Measure times only
     #[arg(long)]
     no_counts: bool,
@@ -125,7 +128,12 @@ impl OverheadCommand {
     /// The variants to compare, the original first.
     fn chosen(&self) -> Vec<Variant> {
         let all = <Variant as clap::ValueEnum>::value_variants();
-        let wanted = |v: &Variant| *v == Variant::Original || self.variants.is_empty() || self.variants.contains(v);
+        let wanted = |v: &Variant| match v {
+            Variant::Original => true,
+            Variant::Shared if self.shared => true,
+            Variant::Shared => self.variants.contains(v),
+            _ => self.variants.is_empty() || self.variants.contains(v),
+        };
         all.iter().copied().filter(wanted).collect()
     }
 

@@ -92,6 +92,9 @@ fn all_forms_are_compared_with_the_original() {
         assert!(row.starts_with(&format!("{name} ")), "{out}");
     }
     assert!(out.starts_with("./prog: 2 runs of each, in turn"), "{out}");
+    assert!(!out.contains("all shared"), "{out}");
+    let (out, _, status) = bench.run(&["-r", "1", "--no-counts", "--variants", "guarded", "--shared", "--", "./prog"]);
+    assert!(status == 0 && out.contains("guarded ") && out.contains("all shared "), "{out}");
     let report = bench.json(&["-r", "3", "--variants", "all", "--", "./prog"]);
     let variants = report["variants"].as_array().unwrap();
     assert_eq!(variants.len(), 2);

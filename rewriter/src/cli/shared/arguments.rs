@@ -87,6 +87,7 @@ impl RewriteOptions {
             screens: !self.passes.no_screens,
             exports: !self.passes.no_exports,
             words: !self.passes.no_words,
+            as_shared: false,
             fuel: self.passes.fuel,
         }
     }

@@ -25,6 +25,8 @@ listed! {
         AllPolls: "all + polls",
         /// Shared memory faults: what runs on several nodes by default.
         Guarded: "guarded",
+        /// The same, with a test of each access in plain code, as if all data were shared and each access had been learnt.
+        Shared: "all shared",
     }
 }
 
@@ -37,10 +39,10 @@ impl Variant {
             Variant::Loads => (Checks::Loads, Poll::None),
             Variant::Stores => (Checks::Stores, Poll::None),
             Variant::All => (Checks::All, Poll::None),
-            Variant::AllPolls | Variant::Guarded => (Checks::All, Poll::Backedge),
+            Variant::AllPolls | Variant::Guarded | Variant::Shared => (Checks::All, Poll::Backedge),
         };
-        let access = if self == Variant::Guarded { Access::Guard } else { Access::Tests };
-        Some(Options { checks, access, poll, ..*base })
+        let access = if matches!(self, Variant::Guarded | Variant::Shared) { Access::Guard } else { Access::Tests };
+        Some(Options { checks, access, poll, as_shared: self == Variant::Shared, ..*base })
     }
 }
 
@@ -85,10 +87,12 @@ mod tests {
             (Variant::All, true, true, Poll::None),
             (Variant::AllPolls, true, true, Poll::Backedge),
             (Variant::Guarded, true, true, Poll::Backedge),
+            (Variant::Shared, true, true, Poll::Backedge),
         ] {
             let options = variant.options(&base).unwrap();
             assert_eq!((options.checks.loads(), options.checks.stores(), options.poll), (loads, stores, poll));
             assert!(options.count);
+            assert_eq!(options.as_shared, variant == Variant::Shared);
         }
     }
 }

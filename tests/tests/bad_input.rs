@@ -24,6 +24,7 @@ blizzard_test_harness::tests! {
     ocaml_programs,
     programs_with_v8,
     haskell_programs,
+    restartable_sequences,
     programs_with_a_sanitizers_shadow,
     instructions_that_move_the_base_of_a_segment,
     code_without_frames_where_every_block_is_named_and_jumps_away,
@@ -297,6 +298,17 @@ fn haskell_programs() {
     let needs = tool("cc").arg(&plain).args(["-Wl,--no-as-needed", "-o"]).arg(&program).arg(&library).status();
     assert!(needs.unwrap().success());
     assert!(assert_refused(&program).contains("Haskell"));
+}
+
+/// The kernel would not see that one is executed, and would not end it.
+fn restartable_sequences() {
+    let dir = folder();
+    let described =
+        b"__attribute__((section(\"__rseq_cs\"), aligned(32))) long described[4];\nint main(void) { return 0; }\n";
+    let main = write(&dir, "main.c", described);
+    let program = dir.path().join("program");
+    assert!(tool("cc").arg(&main).args(["-s", "-o"]).arg(&program).status().unwrap().success());
+    assert!(assert_refused(&program).contains("restartable sequences"));
 }
 
 /// Their shadow memory and the segment want the same addresses: the sanitizer would say so, but not why.

@@ -1,4 +1,4 @@
-//! Programs of runtimes that rewritten code cannot serve, told by their symbols.
+//! Programs of runtimes that rewritten code cannot serve, told by their symbols and sections.
 //!
 //! Input: the parsed file. Output: an error that says what the program is and why it cannot be rewritten. What is refused
 //! here would be rewritten without complaint, and fail when it runs, or be refused without saying what it is:
@@ -9,6 +9,8 @@
 //!   instructions besides. That would be refused, in thousands of places and after a minute.
 //! * GHC, Haskell's compiler, puts a table in front of each piece of code, and its runtime finds them by the code's address (GHC's
 //!   `InfoTables.h`, "tables next to code"). That would be refused as well, after minutes, or not be noticed.
+//! * The kernel ends a restartable sequence (`rseq(2)`) by the addresses that the program gives it, which are those of the old code: it would
+//!   not see that one is executed. Its descriptions are in a section of their own (Linux `tools/testing/selftests/rseq/rseq-x86.h`; tcmalloc's as well).
 //! * Sanitizers keep their shadow at fixed addresses (AddressSanitizer from 0x7fff8000 on), where the segment and its tags are.
 //!
 //! The symbols are there in stripped programs, too: OCaml's linker exports them for plug-ins, sanitizers export
@@ -22,6 +24,9 @@ use goblin::elf::{Elf, Sym, sym};
 /// What refers to a sanitizer's runtime calls this first.
 const SANITIZERS: [(&str, &str); 4] =
     [("__asan_init", "address"), ("__hwasan_init", "hwaddress"), ("__msan_init", "memory"), ("__tsan_init", "thread")];
+
+/// Where programs describe their restartable sequences.
+const SEQUENCES: &str = "__rseq_cs";
 
 /// `v8::internal::Isolate::embedded_blob_code() const`: where the built-in functions are.
 const V8_BUILTINS: &str = "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
@@ -39,6 +44,14 @@ pub(super) fn check(elf: &Elf, data: &[u8], name: &str) -> Result<()> {
         return Err(Error::new(format!("{name}: holds code of Haskell, which cannot be rewritten"))
             .because("GHC's runtime finds tables in front of code by the code's address, and looks return addresses up there")
             .help("leave such a program as it is"));
+    }
+    let sequences = elf.section_headers.iter().filter(|s| elf.shdr_strtab.get_at(s.sh_name) == Some(SEQUENCES));
+    if let Some(first) = sequences.filter(|s| s.sh_size != 0).map(|s| s.sh_addr).min() {
+        return Err(Error::new(format!(
+            "{name}: has restartable sequences at {first:#x} ({SEQUENCES}), which cannot be rewritten"
+        ))
+        .because("the kernel looks for the sequence that it interrupts by the addresses of the old code")
+        .help("build it without: what uses them (librseq, tcmalloc) has another way for systems without rseq"));
     }
     // The runtimes' own libraries do no harm unless something uses them.
     let library = elf.soname.is_some() && !is_pie_flagged(elf);

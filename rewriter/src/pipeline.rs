@@ -123,41 +123,46 @@ pub struct Analysed<'a> {
 pub struct Registers {
     stack: StackRegs,
     live: Liveness,
+    /// Solved where sequences may use it.
+    red_zone: RedZone,
 }
 
 impl Analysed<'_> {
-    /// Finds what registers hold; `asked`: whether anybody asks. Only inserted sequences and reports do.
-    pub fn registers(&self, asked: bool) -> Registers {
+    /// Finds what registers hold; `asked`: whether anybody asks. Only inserted sequences and reports do. `red_zone`: whether sequences may keep theirs there.
+    pub fn registers(&self, asked: bool, red_zone: bool) -> Registers {
         let Analysed { image, insns, cfg, computed, facts, frames } = self;
         if !asked {
-            return Registers { stack: StackRegs::least(cfg), live: Liveness::unknown(cfg) };
+            return Registers {
+                stack: StackRegs::least(cfg),
+                live: Liveness::unknown(cfg),
+                red_zone: RedZone::default(),
+            };
         }
         let conventions = conventions::find(image, insns, cfg, facts, frames);
         image.give_back();
-        Registers { stack: StackRegs::solve(cfg, facts, computed), live: Liveness::solve(cfg, facts, &conventions) }
+        Registers {
+            stack: StackRegs::solve(cfg, facts, computed),
+            live: Liveness::solve(cfg, facts, &conventions),
+            red_zone: if red_zone { RedZone::solve(image, cfg, insns, facts, frames) } else { RedZone::default() },
+        }
     }
 
     /// Decides everything.
     pub fn plan(&self, registers: &Registers, options: &Options) -> Plan {
         let Analysed { image, insns, cfg, computed, facts, .. } = self;
-        let Registers { stack, live } = registers;
+        let Registers { stack, live, .. } = registers;
         passes::run(&checks::Input { image, insns, cfg, computed, facts, stack, live, options })
     }
 
     /// What the emission must know; takes from the plan what it alone reads.
     pub fn script(&self, registers: &Registers, plan: &mut Plan, options: &Options) -> Script {
-        let Analysed { image, insns, cfg, computed, facts, frames } = self;
-        let red_zone = if options.red_zone && options.inserts() {
-            RedZone::solve(image, cfg, insns, facts, frames)
-        } else {
-            RedZone::default()
-        };
+        let Analysed { insns, cfg, computed, facts, .. } = self;
         let dwords = if options.inserts() && options.screens {
             DwordRegs::solve(cfg, facts, computed)
         } else {
             DwordRegs::least(cfg)
         };
-        let (dwords, red_zone) = (&dwords, &red_zone);
+        let (dwords, red_zone) = (&dwords, &registers.red_zone);
         let input = script::Input { insns, cfg, facts, dwords, live: &registers.live, red_zone, options };
         Script::write(&input, plan)
     }
@@ -342,7 +347,7 @@ fn learnable(insns: &Insns, versions: &Versions, plan: &Plan, learnt: &Sites, al
 fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
     let Request { options, learnt } = request;
     let suspects = suspects(&analysed.image, &analysed.insns);
-    let registers = analysed.registers(options.inserts());
+    let registers = analysed.registers(options.inserts(), options.red_zone);
     let mut plan = analysed.plan(&registers, options);
     let script = analysed.script(&registers, &mut plan, options);
     let mut learnt_count = 0;

@@ -1,10 +1,13 @@
 /* The kernels of the overhead benchmark: memory-bound loops, one per way of using memory.
  *
- * kernels NAME ROUNDS prints a checksum that depends on all of the work. */
+ * kernels NAME ROUNDS prints a checksum that depends on all of the work. With SHARED all data are shared memory. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef SHARED
+#include <blizzard.h>
+#endif
 
 static uint64_t state = 88172645463325252u;
 
@@ -16,7 +19,11 @@ static uint32_t random32(void) {
 }
 
 static void *array(size_t count, size_t bytes) {
+#ifdef SHARED
+    void *p = bz_alloc(count * bytes);
+#else
     void *p = calloc(count, bytes);
+#endif
     if (!p) {
         fputs("no memory\n", stderr);
         exit(1);

@@ -4,6 +4,7 @@
 //! measures, and those of other tools in rounds of their own with the original ([`others`]). Times are those of processor time.
 
 pub mod others;
+pub mod shared;
 pub mod workloads;
 
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 
 use blizzard::launch::signals::Signals;
 use blizzard_bench_overhead::workloads::{self, Kind, Workload};
-use blizzard_bench_overhead::{geometric_mean, must, others};
+use blizzard_bench_overhead::{geometric_mean, must, others, shared};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -29,6 +29,9 @@ struct Cli {
     /// A Python that has the package `frida`
     #[arg(long, value_name = "PYTHON", default_value = "python3")]
     frida: String,
+    /// Only the second table: what programs cost whose data are all shared
+    #[arg(long)]
+    shared: bool,
     /// Where the table goes
     #[arg(short, long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md"))]
     output: PathBuf,
@@ -48,11 +51,11 @@ struct Row {
     remarks: Vec<String>,
 }
 
+/// Commands of `blizzard` that are called.
+const COMMANDS: [&str; 6] = ["overhead", "cache", "config", "learn", "rewrite", "run"];
+
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|arg| [OsStr::new("overhead"), "cache".as_ref(), "config".as_ref()].contains(&&*arg))
-    {
+    if std::env::args_os().nth(1).is_some_and(|arg| COMMANDS.iter().any(|c| arg == OsStr::new(c))) {
         return blizzard::cli::command::main();
     }
     match run(&Cli::parse()) {
@@ -68,29 +71,91 @@ fn run(cli: &Cli) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     eprintln!("building the programs");
-    let (mut list, left_out) = workloads::all(folder.path(), &own)?;
-    list.retain(|w| cli.only.as_ref().is_none_or(|part| w.name.contains(part.as_str())));
-    let tools = others::Tools::find(&cli.frida, folder.path());
-    let mut signals = Signals::listen().map_err(|e| e.to_string())?;
+    let wanted = |w: &Workload| cli.only.as_ref().is_none_or(|part| w.name.contains(part.as_str()));
+    let mut programs = shared::programs(folder.path(), &own)?;
+    programs.retain(wanted);
+    let mut tables = vec![String::new()];
+    if !cli.shared {
+        let (mut list, mut failed) = workloads::all(folder.path(), &own)?;
+        list.retain(wanted);
+        let tools = others::Tools::find(&cli.frida, folder.path());
+        let mut signals = Signals::listen().map_err(|e| e.to_string())?;
+        failed.extend(tools.missing.iter().cloned());
+        let mut rows = Vec::new();
+        for workload in progress(&list) {
+            match measure(workload, cli, &tools, &own, &mut signals) {
+                Ok(row) => rows.push(row),
+                Err(e) => failed.push(one_line(workload.name, &e)),
+            }
+            // What has been measured stays, should the rest be stopped.
+            tables[0] = table(&rows, &failed, cli.runs);
+            write(cli, &tables)?;
+        }
+    }
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for workload in progress(&programs) {
+        match shared::measure(workload, cli.runs, folder.path(), &own) {
+            Ok(row) => rows.push(row),
+            Err(e) => failed.push(one_line(workload.name, &e)),
+        }
+    }
+    tables.push(shared_table(&rows, &failed, cli.runs));
+    write(cli, &tables)?;
+    print!("{}", tables.join("\n"));
+    Ok(())
+}
+
+fn write(cli: &Cli, tables: &[String]) -> Result<(), String> {
+    std::fs::write(&cli.output, tables.join("\n")).map_err(|e| format!("{}: {e}", cli.output.display()))
+}
+
+fn one_line(name: &str, error: &str) -> String {
+    format!("{name}: {}", error.trim().replace('\n', "; "))
+}
+
+/// All of them, with a bar that names the one at work.
+fn progress(list: &[Workload]) -> impl Iterator<Item = &Workload> {
     let style = ProgressStyle::with_template("{spinner} {msg:<14} {pos} of {len}, {eta} to go");
     let bar = ProgressBar::new(list.len() as u64).with_style(style.expect("the template is well-formed"));
     bar.enable_steady_tick(Duration::from_millis(200));
-    let (mut rows, mut failed) = (Vec::new(), left_out);
-    failed.extend(tools.missing.iter().cloned());
-    for workload in &list {
-        bar.set_message(workload.name);
-        match measure(workload, cli, &tools, &own, &mut signals) {
-            Ok(row) => rows.push(row),
-            Err(e) => failed.push(format!("{}: {}", workload.name, e.trim().replace('\n', "; "))),
-        }
-        bar.inc(1);
-        // What has been measured stays, should the rest be stopped.
-        let text = table(&rows, &failed, cli.runs);
-        std::fs::write(&cli.output, text).map_err(|e| format!("{}: {e}", cli.output.display()))?;
+    let mut done = 0;
+    let mut rest = list.iter();
+    std::iter::from_fn(move || {
+        bar.set_position(done);
+        done += 1;
+        let Some(w) = rest.next() else {
+            bar.finish_and_clear();
+            return None;
+        };
+        bar.set_message(w.name);
+        Some(w)
+    })
+}
+
+fn shared_table(rows: &[shared::Row], failed: &[String], runs: u32) -> String {
+    let mut out = String::from("## All data shared\n\n");
+    let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string cannot fail");
+    line("`--shared`: all arrays from `bz_alloc`. Processor time in multiples of that of as many originals at once, the least of".into());
+    line(format!(
+        "{runs} rounds. First on one node, then on two, where each runs the kernel with arrays of its own. *First run*: nothing is"
+    ));
+    line("learnt. *Learnt*: after four runs. *Sites*: accesses that were learnt, libraries included.\n".into());
+    line(format!("{}\n", machine()));
+    line(format!("| program | original s | {} | sites |", shared::FORMS.join(" | ")));
+    line(format!("|{}", "---|".repeat(3 + shared::FORMS.len())));
+    let cell = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.2}"));
+    let cells = |of: &dyn Fn(usize) -> Option<f64>| (0..shared::FORMS.len()).map(|k| cell(of(k))).collect::<Vec<_>>();
+    for row in rows {
+        let cells = cells(&|k| row.forms.get(k).copied()).join(" | ");
+        line(format!("| {} | {:.3} | {cells} | {} |", row.name, row.original, row.sites));
     }
-    bar.finish_and_clear();
-    print!("{}", table(&rows, &failed, cli.runs));
-    Ok(())
+    let mean = |k: usize| {
+        let all: Vec<f64> = rows.iter().filter_map(|r| r.forms.get(k).copied()).collect();
+        (!all.is_empty()).then(|| geometric_mean(&all))
+    };
+    line(format!("| geometric mean | | {} | |", cells(&mean).join(" | ")));
+    failed.iter().for_each(|note| line(format!("\n- not measured: {note}")));
+    out
 }
 
 fn measure(w: &Workload, cli: &Cli, tools: &others::Tools, own: &Path, signals: &mut Signals) -> Result<Row, String> {

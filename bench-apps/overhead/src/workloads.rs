@@ -181,15 +181,15 @@ fn compiler(folder: &Path) -> Result<Workload, String> {
     Ok(application("cc1", program, &args))
 }
 
-fn application(name: &'static str, program: PathBuf, args: &[&str]) -> Workload {
+/// A program without input and without a sanitized form.
+pub(crate) fn application(name: &'static str, program: PathBuf, args: &[&str]) -> Workload {
     let args = args.iter().map(OsString::from).collect();
     Workload { name, kind: Kind::Application, program, args, stdin: None, asan: None }
 }
 
 fn em3d(folder: &Path, blizzard: &Path) -> Result<Workload, String> {
     let source = sources().join("../../em3d/em3d.c");
-    let flags = |what: &str| must(Command::new(blizzard).args(["config", what])).map(|out| words_of(&out));
-    let (cflags, libs) = (flags("--cflags")?, flags("--libs")?);
+    let (cflags, libs) = client(blizzard)?;
     let compile = |to: &Path, more: &[&str]| {
         must(
             Command::new(c_compiler())
@@ -206,6 +206,12 @@ fn em3d(folder: &Path, blizzard: &Path) -> Result<Workload, String> {
     compile(&plain, &[])?;
     let asan = compile(&asan, &["-fsanitize=address"]).ok().map(|_| asan);
     Ok(Workload { asan, ..application("em3d", plain, &["--iters", "60"]) })
+}
+
+/// What a compiler needs for Blizzard's own library: its flags, and the linker's.
+pub(crate) fn client(blizzard: &Path) -> Result<(Vec<String>, Vec<String>), String> {
+    let flags = |what: &str| must(Command::new(blizzard).args(["config", what])).map(|out| words_of(&out));
+    Ok((flags("--cflags")?, flags("--libs")?))
 }
 
 fn words_of(text: &[u8]) -> Vec<String> {

@@ -177,7 +177,7 @@ pub enum Flags {
 pub fn decisions(input: &[u8], name: &str, options: &Options, function: Option<&str>) -> Result<Report> {
     let analysed = analyse(input, name)?;
     let asked = function.map(|f| addresses(input, name, f)).transpose()?;
-    let registers = analysed.registers(true);
+    let registers = analysed.registers(true, options.red_zone);
     let mut plan = analysed.plan(&registers, options);
     let planned: HashMap<InsnId, Planned> = plan.checks.iter().map(|p| (p.id, *p)).collect();
     let script = analysed.script(&registers, &mut plan, options);

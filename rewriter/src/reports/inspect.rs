@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// What is wrong with the file as a whole; refused instructions are part of the result.
 pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection> {
     let analysed = analyse(input, name)?;
-    let registers = analysed.registers(true);
+    let registers = analysed.registers(true, false);
     let plan = analysed.plan(&registers, options);
     let (insns, cfg) = (&analysed.insns, &analysed.cfg);
     let mut out = Inspection {

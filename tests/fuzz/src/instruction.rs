@@ -26,6 +26,8 @@ pub struct Roles {
     pub counter: u8,
     /// The sequence uses the red zone (psABI 3.2.2). Then it does not move rsp, because what is below the red zone may change at any time.
     pub red_zone: bool,
+    /// Pointers change places with each other, so that 32 bits of one are no address.
+    pub swaps: bool,
 }
 
 /// Vector registers whose elements are small, as indices of gathers and scatters; never written.
@@ -276,7 +278,8 @@ fn is_allowed(insn: &Instruction, roles: &Roles, undefined: u32) -> bool {
     let pointer = |r: Register| {
         number(r).is_some_and(|n| {
             let found = roles.pointers.iter().position(|p| *p == n);
-            n == 4 && r.is_gpr64() || found.is_some_and(|at| r.is_gpr64() || r.is_gpr32() && at < roles.low)
+            let is_short = |at: usize| r.is_gpr32() && at < roles.low && !roles.swaps;
+            n == 4 && r.is_gpr64() || found.is_some_and(|at| r.is_gpr64() || is_short(at))
         })
     };
     let uses_bits = matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)

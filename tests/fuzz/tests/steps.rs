@@ -1,0 +1,64 @@
+//! Signals at each instruction of a function, in each version.
+
+use blizzard_fuzz::machine::Entry;
+use blizzard_fuzz::sequence::Sequence;
+use blizzard_fuzz::steps;
+
+/// Loads and stores of both kinds of memory, flags that are live over them, a call's worth of registers, and a loop whose accesses change kind.
+const CODE: [&[u8]; 14] = [
+    // mov r11, [r8]; cmp r11, rdx; mov [rsi+8], rcx; sete al
+    &[0x4d, 0x8b, 0x18],
+    &[0x49, 0x39, 0xd3],
+    &[0x48, 0x89, 0x4e, 0x08],
+    &[0x0f, 0x94, 0xc0],
+    // push rax; pop r10
+    &[0x50],
+    &[0x41, 0x5a],
+    // again: add [r9+60], r11; xchg r8, r9; movups xmm3, [rdi]; sub rbp, 1; jg again
+    &[0x4d, 0x01, 0x59, 0x3c],
+    &[0x4d, 0x87, 0xc1],
+    &[0x0f, 0x10, 0x1f],
+    &[0x48, 0x83, 0xed, 0x01],
+    &[0x0f, 0x8f, 0xec, 0xff, 0xff, 0xff],
+    // movsq; adc rbx, [rdi-16]; not qword ptr [rdi+64]
+    &[0x48, 0xa5],
+    &[0x48, 0x13, 0x5f, 0xf0],
+    &[0x48, 0xf7, 0x57, 0x40],
+];
+
+fn sequence() -> Sequence {
+    Sequence::known(&CODE.concat())
+}
+
+fn interrupted(sequence: &Sequence) -> steps::Counts {
+    let counts = steps::check(sequence).unwrap_or_else(|e| panic!("{e}: does the system permit single steps (ptrace)?"));
+    println!("{counts:?}");
+    counts
+}
+
+/// Up to the first access of shared memory the code is the program's own, and behind it in full code.
+#[test]
+fn handlers_find_the_original_in_plain_code() {
+    let counts = interrupted(&sequence().guarded(Entry::Plain, 0));
+    assert!(counts.exact >= 7 && counts.other > counts.original, "{counts:?}");
+}
+
+#[test]
+fn handlers_find_the_original_in_full_code() {
+    let counts = interrupted(&sequence().guarded(Entry::Full, 0));
+    assert!(counts.exact == 0 && counts.other > counts.original, "{counts:?}");
+}
+
+#[test]
+fn handlers_find_the_original_in_learnt_code() {
+    let counts = interrupted(&sequence().guarded(Entry::Plain, u32::MAX));
+    assert!(counts.other > counts.original, "{counts:?}");
+}
+
+/// Each access is carried out by the runtime.
+#[test]
+fn handlers_find_the_original_in_code_that_the_rewriter_was_not_shown() {
+    let counts = interrupted(&sequence().guarded(Entry::Made, 0));
+    // The last one is the harness's.
+    assert!(counts.exact + 1 == counts.original && counts.other == 1, "{counts:?}");
+}

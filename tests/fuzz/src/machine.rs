@@ -41,6 +41,9 @@ const FLOATS: usize = 0x1000;
 const SIGNAL: usize = 0x8000;
 const SIGNAL_GPRS: usize = SIGNAL + 0x40;
 const SIGNAL_AREA: usize = SIGNAL + 0x1000;
+/// Behind `SIGNAL`: whether there are tags of guarded code, and those of the shared region at the end.
+const GUARDED: usize = 0x280;
+const LAST_TAGS: usize = 0x300;
 const STACK_BOTTOM: usize = 0xa000;
 /// The system call, which does nothing, a little in front of the sequence.
 pub const MARK: u64 = libc::SYS_getppid as u64;
@@ -144,6 +147,13 @@ impl End {
 
     fn word(&self, at: usize) -> u64 {
         u64::from_le_bytes(self.image[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    /// The first block of the shared region that guarded code has changed from `before`, and whose tag has not allowed that.
+    pub fn stored_without_leave(&self, before: &[u8]) -> Option<usize> {
+        let (tags, shared) = (&self.image[SIGNAL + LAST_TAGS..], &self.image[IMAGE..IMAGE + REGION]);
+        let mut blocks = shared.chunks(64).zip(before.chunks(64)).zip(tags);
+        blocks.position(|((now, before), tag)| now != before && tag & guard_tags::WRITABLE == 0)
     }
 
     /// The most important of it, for messages.
@@ -323,6 +333,7 @@ std::arch::global_asm!(
     // By their aliases no block is granted.
     "7: fuzz_copy 0x10000000, 0x200000000000+{distance}, 0x4000",
     "  fuzz_copy STATE+{guard_tags}, 0x807fff8000+{distance}, 256",
+    "  mov dword ptr [SIGNAL+{guarded}], 1",
     "  jmp 8f",
     "6: fuzz_map 0x803f8000, 0x1000",
     "  fuzz_map 0x807fff8000, 0x1000",
@@ -403,6 +414,14 @@ std::arch::global_asm!(
     "  fxsave64 [OUT+4096]",
     ".endm",
     ".macro fuzz_end code",
+    // The tags, before the kernel is given the blocks.
+    "  cmp dword ptr [SIGNAL+{guarded}], 0",
+    "  je 1f",
+    "  mov edi, SIGNAL+{last_tags}",
+    "  movabs rsi, 0x807fff8000+{distance}",
+    "  mov ecx, 256",
+    "  rep movsb",
+    "1:",
     "  mov eax, 1",
     "  mov edi, 1",
     "  mov esi, 0x10000000",
@@ -466,6 +485,8 @@ std::arch::global_asm!(
     full = const Entry::Full as u32,
     made_bytes = const MADE_BYTES,
     mark = const MARK,
+    guarded = const GUARDED,
+    last_tags = const LAST_TAGS,
 );
 
 unsafe extern "C" {

@@ -12,11 +12,11 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use blizzard::base::addresses::Vaddr;
 use blizzard::base::learnt::{Knowledge, Object};
 use blizzard::base::options::{Access, Checks, Options, Poll};
+use blizzard::base::output_file::Sink;
 use blizzard::pipeline::{self, Request};
+use blizzard::write::file::LibraryRecord;
 use blizzard_contract as contract;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
-use blizzard::base::output_file::Sink;
-use blizzard::write::file::LibraryRecord;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::{fmt, fs};
@@ -302,23 +302,47 @@ fn floats(filler: &mut Filler) -> [u8; 512] {
     out
 }
 
+fn known_roles() -> Roles {
+    Roles { pointers: [8, 6, 9, 7], low: 2, high: 0, small: [1, 2], counter: 5, red_zone: false, swaps: false }
+}
+
 impl Sequence {
     /// A sequence that was found before. r8 and rsi point into private memory, r9 and rdi into the segment, rax, rcx, rdx and rbp hold small numbers.
     /// The status flags count at the end.
     pub fn known(code: &[u8]) -> Sequence {
-        let roles =
-            Roles { pointers: [8, 6, 9, 7], low: 2, high: 0, small: [1, 2], counter: 5, red_zone: false, swaps: false };
+        let roles = known_roles();
         let mut u = Unstructured::new(&[0x5a; 4096]);
         let mut state = state(&mut u, &roles).expect("the bytes suffice");
         (state.gprs[0], state.gprs[5]) = (7, 3);
-        Sequence {
-            code: code.to_vec(),
-            state,
-            undefined: 0,
-            options: Options::default(),
-            red_zone: false,
-            learnt: 0,
+        Sequence { code: code.to_vec(), state, undefined: 0, options: Options::default(), red_zone: false, learnt: 0 }
+    }
+
+    /// All forms of instructions that access the segment, some in each sequence, from the same state as with [`Sequence::known`].
+    pub fn of_all_forms(in_each: usize) -> Vec<Sequence> {
+        let mut sequences = vec![Sequence::known(&[])];
+        let mut instructions = 0;
+        for bytes in instruction::forms(&known_roles(), 9) {
+            let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            let reads_undefined = |undefined| insn.rflags_read() & undefined != 0;
+            if instructions == in_each || sequences.last().is_some_and(|last| reads_undefined(last.undefined)) {
+                sequences.push(Sequence::known(&[]));
+                instructions = 0;
+            }
+            let last = sequences.last_mut().expect("there is one from the start");
+            last.code.extend(bytes);
+            last.undefined |= insn.rflags_undefined();
+            instructions += 1;
         }
+        sequences
+    }
+
+    /// Its instructions, each in a sequence of its own.
+    pub fn each(&self) -> Vec<Sequence> {
+        let alone = |insn: Instruction| {
+            let from = insn.ip() as usize;
+            Sequence { undefined: insn.rflags_undefined(), ..self.with(&self.code[from..from + insn.len()]) }
+        };
+        Decoder::new(64, &self.code, DecoderOptions::NONE).into_iter().map(alone).collect()
     }
 
     /// The same in guarded code. `learnt`: bit N: runs have learnt of instruction N.
@@ -450,6 +474,12 @@ pub fn check(sequence: &Sequence) -> Verdict {
     let compared = sequence.compared();
     if let Some(what) = difference(&expected, &found, &compared) {
         panic!("{what}\n{sequence:?}");
+    }
+    // The memory of a home is there whatever its tag says.
+    if sequence.is_guarded()
+        && let Some(block) = found.stored_without_leave(&sequence.state.memory)
+    {
+        panic!("block {block} of the shared region was stored to without leave\n{sequence:?}");
     }
     match (expected.fault(), audited) {
         (Some(_), _) => Verdict::SameSignal,

@@ -197,7 +197,8 @@ pub fn check(sequence: &Sequence) -> io::Result<Counts> {
         );
         // Code that is as the original is, if the sequence was entered in such code.
         let news = instructions(&found.code, found.begin);
-        let exact = if is_copy(&olds, &news) { news.iter().position(|new| new.ip() == found.at) } else { None };
+        let exact =
+            if is_copy(&olds, &news) { news[..olds.len()].iter().position(|new| new.ip() == found.at) } else { None };
         let compared = Compared { as_it_is: exact.is_some(), ..sequence.compared() };
         let differs = |other: &Found| {
             if let Some(n) = exact

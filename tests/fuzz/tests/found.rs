@@ -1,5 +1,6 @@
 //! What the fuzzer has found, by name.
 
+use blizzard_fuzz::machine::Entry;
 use blizzard_fuzz::sequence::{Sequence, Verdict, check};
 
 fn becomes(code: &[u8], verdict: Verdict) {
@@ -115,5 +116,20 @@ fn what_follows_from_a_vector_instruction_read_wrong_is_excused() {
         let verdict = check(&Sequence::known(&code));
         // A processor without AVX-512 ends both with the same signal.
         assert!(matches!(verdict, Verdict::SameNotAudited | Verdict::SameSignal), "{verdict:?}");
+    }
+}
+
+/// Capstone does not read the second: so an access of full code has no counterpart in plain code, which the audit took for an index.
+#[test]
+fn the_audit_reads_full_code_where_it_cannot_read_plain_code() {
+    // prefetchw [rsi]; shld [rdi+40], esp, 74, both with a prefix that means nothing; add [rdi+389], r14d
+    let code = [
+        &[0xf2, 0x44, 0x0f, 0x0d, 0x5e, 0x00][..],
+        &[0xf2, 0x40, 0x0f, 0xa4, 0xa7, 0x28, 0, 0, 0, 0x4a],
+        &[0x44, 0x01, 0xb7, 0x85, 0x01, 0, 0],
+    ];
+    for entry in [Entry::Plain, Entry::Full] {
+        let sequence = Sequence::known(&code.concat()).guarded(entry, 0);
+        assert_eq!(check(&sequence), Verdict::SameNotAudited);
     }
 }

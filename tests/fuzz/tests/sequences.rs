@@ -43,7 +43,8 @@ fn rewritten_sequences_end_in_the_same_state() {
     assert!(count("Same") * 2 > verdicts.values().sum(), "most sequences do not run to their end: {verdicts:?}");
     assert_eq!(count("Killed"), 0, "sequences end without a state to compare: {verdicts:?}");
     // Anything else that is not carried out is a defect.
-    const REFUSED: [&str; 4] = ["it has an address of 32 bits", "it stores 64 bytes", "it has no room", "it stores a system register"];
+    const REFUSED: [&str; 4] =
+        ["it has an address of 32 bits", "it stores 64 bytes", "it has no room", "it stores a system register"];
     for (_, verdict) in verdicts.keys().filter(|key| key.1.starts_with("NotCarriedOut")) {
         assert!(REFUSED.iter().any(|why| verdict.contains(why)), "{verdict}");
     }

@@ -1,8 +1,9 @@
 //! Signals at each instruction of a function, in each version.
 
 use blizzard_fuzz::machine::Entry;
-use blizzard_fuzz::sequence::Sequence;
+use blizzard_fuzz::sequence::{self, Sequence, Verdict};
 use blizzard_fuzz::steps;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Loads and stores of both kinds of memory, flags that are live over them, a call's worth of registers, and a loop whose accesses change kind.
 const CODE: [&[u8]; 14] = [
@@ -31,7 +32,8 @@ fn sequence() -> Sequence {
 }
 
 fn interrupted(sequence: &Sequence) -> steps::Counts {
-    let counts = steps::check(sequence).unwrap_or_else(|e| panic!("{e}: does the system permit single steps (ptrace)?"));
+    let counts =
+        steps::check(sequence).unwrap_or_else(|e| panic!("{e}: does the system permit single steps (ptrace)?"));
     println!("{counts:?}");
     counts
 }
@@ -61,4 +63,32 @@ fn handlers_find_the_original_in_code_that_the_rewriter_was_not_shown() {
     let counts = interrupted(&sequence().guarded(Entry::Made, 0));
     // The last one is the harness's.
     assert!(counts.exact + 1 == counts.original && counts.other == 1, "{counts:?}");
+}
+
+/// The same of random sequences that come to their ends.
+#[test]
+#[ignore = "takes a minute"]
+fn handlers_find_the_original_in_random_sequences() {
+    const SEQUENCES: u64 = 24;
+    let seed =
+        std::env::var("BLIZZARD_FUZZ_SEED").map_or(0, |n| n.parse::<u64>().expect("BLIZZARD_FUZZ_SEED is a number"));
+    let mut failed = Vec::new();
+    for n in (1..=SEQUENCES).map(|n| seed.wrapping_mul(SEQUENCES).wrapping_add(n)) {
+        let one = || {
+            let size = 2048;
+            arbtest::arbtest(|u| {
+                let sequence: Sequence = u.arbitrary()?;
+                if sequence.is_guarded() && sequence::check(&sequence) == Verdict::Same {
+                    println!("{}: {:?}", sequence.kind(), interrupted(&sequence));
+                }
+                Ok(())
+            })
+            .seed(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 << 32 | size)
+            .run();
+        };
+        if catch_unwind(AssertUnwindSafe(one)).is_err() {
+            failed.push(n);
+        }
+    }
+    assert!(failed.is_empty(), "sequences {failed:?} failed");
 }

@@ -317,16 +317,25 @@ impl Sequence {
         Sequence { code: code.to_vec(), state, undefined: 0, options: Options::default(), red_zone: false, learnt: 0 }
     }
 
-    /// All forms of instructions that access the segment, some in each sequence, from the same state as with [`Sequence::known`].
-    pub fn of_all_forms(in_each: usize) -> Vec<Sequence> {
+    /// All forms of instructions that access the segment, some in each sequence, from the same state as with [`Sequence::known`]: at r9 + `displacement`, and
+    /// string instructions.
+    pub fn of_all_forms(in_each: usize, displacement: u32) -> Vec<Sequence> {
+        /// Two blocks: an access finds none that those before have been granted.
+        const FURTHER: u32 = 128;
         let mut sequences = vec![Sequence::known(&[])];
         let mut instructions = 0;
-        for bytes in instruction::forms(&known_roles(), 9) {
-            let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+        for mut bytes in instruction::forms(&known_roles(), 9) {
+            let mut decoder = Decoder::new(64, &bytes, DecoderOptions::NONE);
+            let insn = decoder.decode();
+            let offsets = decoder.get_constant_offsets(&insn);
             let reads_undefined = |undefined| insn.rflags_read() & undefined != 0;
             if instructions == in_each || sequences.last().is_some_and(|last| reads_undefined(last.undefined)) {
                 sequences.push(Sequence::known(&[]));
                 instructions = 0;
+            }
+            if offsets.displacement_size() == 4 {
+                let place = &mut bytes[offsets.displacement_offset()..][..4];
+                place.copy_from_slice(&(displacement + instructions as u32 * FURTHER).to_le_bytes());
             }
             let last = sequences.last_mut().expect("there is one from the start");
             last.code.extend(bytes);
@@ -345,9 +354,16 @@ impl Sequence {
         Decoder::new(64, &self.code, DecoderOptions::NONE).into_iter().map(alone).collect()
     }
 
-    /// The same in guarded code. `learnt`: bit N: runs have learnt of instruction N.
+    /// The same with other accesses checked.
+    pub fn checking(mut self, checks: Checks) -> Sequence {
+        self.options.checks = checks;
+        self
+    }
+
+    /// The same in guarded code, where nobody has used the segment yet. `learnt`: bit N: runs have learnt of instruction N.
     pub fn guarded(mut self, entry: Entry, learnt: u32) -> Sequence {
         self.options.access = Access::Guard;
+        self.state.tags[1] = [contract::TAG_INVALID; REGION / 64];
         self.state.entry = entry;
         self.learnt = learnt;
         self

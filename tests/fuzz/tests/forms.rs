@@ -8,8 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[test]
 #[ignore = "takes minutes"]
 fn each_form_of_an_instruction_accesses_shared_memory() {
+    each_form_at(64);
+}
+
+/// The same where operands lie in two blocks, if they may.
+#[test]
+#[ignore = "takes minutes"]
+fn each_form_of_an_instruction_accesses_two_blocks() {
+    each_form_at(127);
+}
+
+fn each_form_at(displacement: u32) {
     const IN_EACH: usize = 8;
-    let all = Sequence::of_all_forms(IN_EACH);
+    let all = Sequence::of_all_forms(IN_EACH, displacement);
     println!("{} forms", all.iter().map(|sequence| sequence.each().len()).sum::<usize>());
     let mut failed = Vec::new();
     for (entry, learnt) in [(Entry::Plain, 0), (Entry::Plain, u32::MAX), (Entry::Full, 0), (Entry::Made, 0)] {

@@ -3,7 +3,17 @@
 use blizzard_fuzz::machine::Entry;
 use blizzard_fuzz::sequence::{self, Sequence, Verdict};
 use blizzard_fuzz::steps;
+use blizzard_test_harness::skip;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+blizzard_test_harness::tests! {
+    handlers_find_the_original_in_plain_code,
+    handlers_find_the_original_in_full_code,
+    handlers_find_the_original_in_learnt_code,
+    handlers_find_the_original_in_code_that_the_rewriter_was_not_shown,
+    long: handlers_find_the_original_in_random_sequences,
+}
 
 /// Loads and stores of both kinds of memory, flags that are live over them, a call's worth of registers, and a loop whose accesses change kind.
 const CODE: [&[u8]; 14] = [
@@ -32,33 +42,32 @@ fn sequence() -> Sequence {
 }
 
 fn interrupted(sequence: &Sequence) -> steps::Counts {
-    let counts =
-        steps::check(sequence).unwrap_or_else(|e| panic!("{e}: does the system permit single steps (ptrace)?"));
+    let counts = match steps::check(sequence) {
+        Ok(counts) => counts,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => skip("needs a system that permits single steps (ptrace)"),
+        Err(e) => panic!("{e}"),
+    };
     println!("{counts:?}");
     counts
 }
 
 /// Up to the first access of shared memory the code is the program's own, and behind it in full code.
-#[test]
 fn handlers_find_the_original_in_plain_code() {
     let counts = interrupted(&sequence().guarded(Entry::Plain, 0));
     assert!(counts.exact >= 7 && counts.other > counts.original, "{counts:?}");
 }
 
-#[test]
 fn handlers_find_the_original_in_full_code() {
     let counts = interrupted(&sequence().guarded(Entry::Full, 0));
     assert!(counts.exact == 0 && counts.other > counts.original, "{counts:?}");
 }
 
-#[test]
 fn handlers_find_the_original_in_learnt_code() {
     let counts = interrupted(&sequence().guarded(Entry::Plain, u32::MAX));
     assert!(counts.other > counts.original, "{counts:?}");
 }
 
 /// Each access is carried out by the runtime.
-#[test]
 fn handlers_find_the_original_in_code_that_the_rewriter_was_not_shown() {
     let counts = interrupted(&sequence().guarded(Entry::Made, 0));
     // The last one is the harness's.
@@ -66,8 +75,6 @@ fn handlers_find_the_original_in_code_that_the_rewriter_was_not_shown() {
 }
 
 /// The same of random sequences that come to their ends.
-#[test]
-#[ignore = "takes a minute"]
 fn handlers_find_the_original_in_random_sequences() {
     const SEQUENCES: u64 = 24;
     let seed =

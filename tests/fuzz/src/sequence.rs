@@ -369,6 +369,12 @@ impl Sequence {
         self
     }
 
+    /// The same where this node has used all of the segment.
+    pub fn used(mut self) -> Sequence {
+        self.state.tags[1] = [0; REGION / 64];
+        self
+    }
+
     pub fn is_guarded(&self) -> bool {
         self.options.access == Access::Guard
     }

@@ -12,6 +12,7 @@ blizzard_test_harness::tests! {
     handlers_find_the_original_in_full_code,
     handlers_find_the_original_in_learnt_code,
     handlers_find_the_original_in_code_that_the_rewriter_was_not_shown,
+    long: handlers_find_the_original_around_misses,
     long: handlers_find_the_original_in_random_sequences,
 }
 
@@ -53,25 +54,31 @@ fn interrupted(sequence: &Sequence) -> steps::Counts {
 
 /// Up to the first access of shared memory the code is the program's own, and behind it in full code.
 fn handlers_find_the_original_in_plain_code() {
-    let counts = interrupted(&sequence().guarded(Entry::Plain, 0));
+    let counts = interrupted(&sequence().guarded(Entry::Plain, 0).used());
     assert!(counts.exact >= 7 && counts.other > counts.original, "{counts:?}");
 }
 
 fn handlers_find_the_original_in_full_code() {
-    let counts = interrupted(&sequence().guarded(Entry::Full, 0));
+    let counts = interrupted(&sequence().guarded(Entry::Full, 0).used());
     assert!(counts.exact == 0 && counts.other > counts.original, "{counts:?}");
 }
 
 fn handlers_find_the_original_in_learnt_code() {
-    let counts = interrupted(&sequence().guarded(Entry::Plain, u32::MAX));
+    let counts = interrupted(&sequence().guarded(Entry::Plain, u32::MAX).used());
     assert!(counts.other > counts.original, "{counts:?}");
 }
 
 /// Each access is carried out by the runtime.
 fn handlers_find_the_original_in_code_that_the_rewriter_was_not_shown() {
-    let counts = interrupted(&sequence().guarded(Entry::Made, 0));
+    let counts = interrupted(&sequence().guarded(Entry::Made, 0).used());
     // The last one is the harness's.
     assert!(counts.exact + 1 == counts.original && counts.other == 1, "{counts:?}");
+}
+
+/// Each block is missed first, which takes many steps.
+fn handlers_find_the_original_around_misses() {
+    let counts = interrupted(&sequence().guarded(Entry::Full, 0));
+    assert!(counts.exact == 0 && counts.other > counts.original, "{counts:?}");
 }
 
 /// The same of random sequences that come to their ends.

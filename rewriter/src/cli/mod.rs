@@ -27,6 +27,6 @@ pub(crate) mod demo;
 
 pub(crate) mod stress;
 
-pub(crate) mod bench;
+pub mod bench;
 
 pub mod command;

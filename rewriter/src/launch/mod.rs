@@ -13,7 +13,7 @@ pub mod leftovers;
 
 pub(crate) mod output;
 
-pub(crate) mod region;
+pub mod region;
 
 pub(crate) mod spawn;
 

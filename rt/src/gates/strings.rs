@@ -9,7 +9,7 @@
 //! Source: SDM volume 2 (REP: what a repeated instruction leaves when it faults; the flags are those from before it).
 
 use crate::gates::string_steps::{self, Blocks, StringRegs};
-use crate::memory::access_control::program;
+use crate::memory::access_control::program::{self, UNTESTED_FAULTS};
 use crate::node::access::Lane;
 use crate::node::user_handlers;
 use crate::process::accesses;
@@ -86,6 +86,9 @@ pub extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
         }
         // Everything is accessible all the time: one real instruction does it.
         desc &= !(string_desc::CHECK_LOADS | string_desc::CHECK_STORES);
+    } else if UNTESTED_FAULTS {
+        // What is not tested would fault where the program stands; the gate does not.
+        desc |= string_desc::CHECK_LOADS | string_desc::CHECK_STORES;
     }
     let mut regs = StringRegs {
         rax: frame.gpr[RAX],

@@ -13,6 +13,7 @@ use crate::machine::{End, VECTORS};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, RflagsBits};
 
 const DIRECTION: u64 = 0x400;
+const STATUS: u64 = 0x8d5;
 const RSP: u16 = 1 << 4;
 
 /// What is known of a sequence when its ends are compared.
@@ -23,19 +24,33 @@ pub struct Compared<'a> {
     pub undefined: u32,
     /// The red zone belongs to the sequence.
     pub red_zone: bool,
+    /// It was executed as it is: nobody needs registers that are dead.
+    pub as_it_is: bool,
 }
 
 /// The first difference between two ends, or at the fault that both had.
 pub fn difference(expected: &End, found: &End, compared: &Compared) -> Option<String> {
-    const NAMES: [&str; 16] =
-        ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
     if expected.fault() != found.fault() {
         return Some(format!("the fault is {:x?} instead of {:x?}", found.fault(), expected.fault()));
     }
-    let (registers, flags) = match expected.fault() {
-        Some(_) => (kept(compared.code), DIRECTION),
-        None => (u16::MAX, !undefined_flags(compared.undefined)),
+    match expected.fault() {
+        Some(_) => difference_at_signal(expected, found, compared),
+        None => difference_of(expected, found, u16::MAX, !undefined_flags(compared.undefined), compared),
+    }
+}
+
+/// The first difference of what a handler finds, whatever signal it is.
+pub fn difference_at_signal(expected: &End, found: &End, compared: &Compared) -> Option<String> {
+    let (registers, flags) = match compared.as_it_is {
+        true => (u16::MAX, DIRECTION | STATUS),
+        false => (kept(compared.code), DIRECTION),
     };
+    difference_of(expected, found, registers, flags, compared)
+}
+
+fn difference_of(expected: &End, found: &End, registers: u16, flags: u64, compared: &Compared) -> Option<String> {
+    const NAMES: [&str; 16] =
+        ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
     for (n, name) in NAMES.iter().enumerate().filter(|(n, _)| registers >> n & 1 == 1) {
         if expected.gpr(n) != found.gpr(n) {
             return Some(format!("{name} is {:#x} instead of {:#x}", found.gpr(n), expected.gpr(n)));
@@ -54,8 +69,16 @@ pub fn difference(expected: &End, found: &End, compared: &Compared) -> Option<St
         return Some(what);
     }
     let below = if compared.red_zone { 128 } else { 0 };
-    let (a, b) = (expected.memory(below), found.memory(below));
-    for (name, (a, b)) in ["private", "shared", "stack"].iter().zip(a.into_iter().zip(b)) {
+    first_differing(expected.memory(below), found.memory(below))
+}
+
+/// The first difference of the program's memory, where a handler finds the runtime's registers.
+pub fn memory_difference(expected: &End, found: &End) -> Option<String> {
+    first_differing(expected.memory(0), found.memory_from(expected.gpr(4)))
+}
+
+fn first_differing(expected: [&[u8]; 3], found: [&[u8]; 3]) -> Option<String> {
+    for (name, (a, b)) in ["private", "shared", "stack"].iter().zip(expected.into_iter().zip(found)) {
         if let Some(at) = first_difference(a, b) {
             return Some(format!("{name} memory differs at {at:#x}: {:#x} instead of {:#x}", b[at], a[at]));
         }
@@ -124,10 +147,10 @@ mod tests {
 
     /// Runs two sequences as if the second were the first one's rewritten form.
     fn compared(a: &[u8], b: &[u8]) -> Option<String> {
-        let end = |code: &[u8]| run(&Sequence::known(code).program()).expect("processes can be started");
+        let end = |code: &[u8]| run(&Sequence::known(code).program(), false).expect("processes can be started");
         let (expected, found) = (end(a), end(b));
         assert!(expected.is_complete() && found.is_complete(), "{}, {}", expected.status, found.status);
-        difference(&expected, &found, &Compared { code: a, undefined: 0, red_zone: false })
+        difference(&expected, &found, &Compared { code: a, undefined: 0, red_zone: false, as_it_is: false })
     }
 
     /// Both agree with themselves, and differ from each other, behind them as where the next instruction faults.

@@ -10,6 +10,7 @@ use iced_x86::{
     Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register, RflagsBits,
 };
+use std::collections::BTreeMap;
 
 /// What the general registers are for. Numbers are the encoding's.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Roles {
     pub counter: u8,
     /// The sequence uses the red zone (psABI 3.2.2). Then it does not move rsp, because what is below the red zone may change at any time.
     pub red_zone: bool,
+    /// Pointers change places with each other, so that 32 bits of one are no address.
+    pub swaps: bool,
 }
 
 /// Vector registers whose elements are small, as indices of gathers and scatters; never written.
@@ -175,8 +178,7 @@ fn legacy(u: &mut Unstructured, roles: &Roles) -> Result<Vec<u8>> {
     }
     bytes.extend(map);
     bytes.push(match u.arbitrary()? {
-        // No prefix behind a REX prefix: decoders do not agree on what that means.
-        0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3 if map.is_empty() => 0x8b,
+        opcode if map.is_empty() && is_prefix(opcode) => 0x8b,
         opcode => opcode,
     });
     bytes.extend(operand.bytes);
@@ -217,6 +219,67 @@ fn vector_index(u: &mut Unstructured, operand: &mut Operand) -> Result<()> {
         operand.rex = operand.rex & !2 | (index >> 3) << 1;
     }
     Ok(())
+}
+
+/// One instruction of each form that accesses memory through a register, and of each string instruction; `roles.red_zone` is false.
+pub fn forms(roles: &Roles, base: u8) -> Vec<Vec<u8>> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut found = BTreeMap::new();
+    let mut add = |head: &[u8], operand: &Operand| {
+        let bytes = [head, &operand.bytes, &[1; 4]].concat();
+        let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+        let key = (insn.code() as u32, insn.has_lock_prefix(), insn.has_rep_prefix(), insn.has_repne_prefix());
+        if insn.is_invalid() || found.contains_key(&key) || !is_allowed(&insn, roles, 0) {
+            return;
+        }
+        let is_base = |register: Register| register.is_gpr() && register.full_register().number() == usize::from(base);
+        if insn.is_string_instruction() || factory.info(&insn).used_memory().iter().any(|m| is_base(m.base())) {
+            found.insert(key, bytes[..insn.len()].to_vec());
+        }
+    };
+    // [base+64], and the same with a vector of indices, which has nothing but registers 0 and 3 beside it.
+    let plain = |reg: u8| Operand {
+        bytes: vec![0x80 | (reg & 7) << 3 | base & 7, 64, 0, 0, 0],
+        rex: (reg >> 3) << 2 | base >> 3,
+    };
+    let indexed = |reg: u8| Operand {
+        bytes: vec![0x84 | (reg & 7) << 3, (INDICES[0] & 7) << 3 | base & 7, 64, 0, 0, 0],
+        rex: (reg >> 3) << 2 | (INDICES[0] >> 3) << 1 | base >> 3,
+    };
+    for opcode in 0..=255u8 {
+        for operand in (0..16).map(plain) {
+            for prefix in [&[][..], &[0x66], &[0xf2], &[0xf3], &[0xf0]] {
+                for (wide, map) in [0, 8].into_iter().flat_map(|w| LEGACY_MAPS.map(|map| (w, map))) {
+                    if !(map.is_empty() && is_prefix(opcode)) {
+                        add(&[prefix, &[0x40 | wide | operand.rex], map, &[opcode]].concat(), &operand);
+                    }
+                }
+            }
+        }
+        for operand in [plain(0), plain(3), indexed(0), indexed(3)] {
+            // W, a second register or none, L or L'L, pp.
+            for (bits, register) in (0..=255u8).step_by(2).flat_map(|bits| [0, 5].map(|r| (bits, r))) {
+                let (wide, pp, long) = (bits & 0x80, bits >> 1 & 3, bits >> 3 & 3);
+                let (broadcast, mask) = (bits >> 5 & 1, bits >> 6 & 1);
+                let second = wide | (!register & 15) << 3 | pp;
+                for map in [1, 2, 3, 5, 6] {
+                    let first = (!operand.rex & 7) << 5 | map;
+                    if map <= 3 && long < 2 && broadcast == 0 && mask == 0 {
+                        add(&[0xc4, first, second | long << 2, opcode], &operand);
+                    }
+                    add(&[0x62, first | 0x10, second | 4, long << 5 | broadcast << 4 | 8 | mask, opcode], &operand);
+                }
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+const LEGACY_MAPS: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
+
+/// Behind a REX prefix decoders do not agree on what these mean.
+fn is_prefix(opcode: u8) -> bool {
+    matches!(opcode, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3)
 }
 
 fn is_allowed(insn: &Instruction, roles: &Roles, undefined: u32) -> bool {
@@ -276,7 +339,8 @@ fn is_allowed(insn: &Instruction, roles: &Roles, undefined: u32) -> bool {
     let pointer = |r: Register| {
         number(r).is_some_and(|n| {
             let found = roles.pointers.iter().position(|p| *p == n);
-            n == 4 && r.is_gpr64() || found.is_some_and(|at| r.is_gpr64() || r.is_gpr32() && at < roles.low)
+            let is_short = |at: usize| r.is_gpr32() && at < roles.low && !roles.swaps;
+            n == 4 && r.is_gpr64() || found.is_some_and(|at| r.is_gpr64() || is_short(at))
         })
     };
     let uses_bits = matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)

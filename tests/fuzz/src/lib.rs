@@ -3,6 +3,7 @@
 //! * [`elf`]: any bytes as the input of a rewrite.
 //! * [`sequence`]: random instructions, run original and rewritten from the same state ([`machine`]), all registers, flags and
 //!   memory compared ([`compare`]); the output audited ([`audited`]).
+//! * [`steps`]: the same, interrupted by a signal at each instruction.
 
 pub mod audited;
 pub mod compare;
@@ -10,3 +11,4 @@ pub mod elf;
 pub mod instruction;
 pub mod machine;
 pub mod sequence;
+pub mod steps;

@@ -4,13 +4,18 @@
 //! The same harness code stands around the sequence in the original and, rewritten, in the output. It also sets access tags of the memory that the
 //! sequence works on, and the doorbell: run by itself, on memory of its own that stands where tag table and doorbell are; rewritten, on the real ones. With
 //! one node a miss grants everything and changes no tag, so that the slow paths of checks and polls run again and again.
+//! Guarded code runs as node 0 of two, of which the other one is never created: memory faults as with several nodes, and this node is the home of
+//! all of it, so that each miss is granted at once.
 //! A handler of the program's own writes down where an instruction has faulted, and ends the process.
 
-use blizzard_contract as contract;
+use blizzard::launch::options::LaunchOptions;
+use blizzard::launch::region::Region;
+use blizzard_contract::{self as contract, BzApi, guard_tags};
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Error, Read, Seek, Write};
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Private memory that sequences work on.
 pub const PRIVATE: u64 = 0x1000_0000;
@@ -36,7 +41,21 @@ const FLOATS: usize = 0x1000;
 const SIGNAL: usize = 0x8000;
 const SIGNAL_GPRS: usize = SIGNAL + 0x40;
 const SIGNAL_AREA: usize = SIGNAL + 0x1000;
+/// Behind `SIGNAL`: whether there are tags of guarded code, and those of the shared region at the end.
+const GUARDED: usize = 0x280;
+const LAST_TAGS: usize = 0x300;
 const STACK_BOTTOM: usize = 0xa000;
+/// The system call, which does nothing, a little in front of the sequence.
+pub const MARK: u64 = libc::SYS_getppid as u64;
+/// In the state: tags of the shared region as guarded code has them; how the sequence is entered; where the jumps into made code and out of it lead; the code
+/// that the process makes.
+const GUARD_TAGS: usize = 656;
+const ENTRY: usize = 912;
+const INTO_MADE: usize = 920;
+const OUT_OF_MADE: usize = 928;
+const MADE_BYTES: usize = 0x1800;
+/// Where the process puts code that the rewriter was not shown.
+const MADE: u64 = 0x3000_0000;
 const CODE: u64 = 0x40_0000;
 const CODE_OFFSET: usize = 0x1000;
 /// Processor time after which a process has failed.
@@ -60,6 +79,18 @@ pub struct State {
     pub tags: [[u8; REGION / 64]; 2],
     /// Whether the doorbell is set.
     pub doorbell: bool,
+    pub entry: Entry,
+}
+
+/// How a sequence is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// From code that has touched no shared memory: guarded code is in its plain version.
+    Plain,
+    /// Behind a load from shared memory, in the same function: guarded code is in its full version.
+    Full,
+    /// The process copies the sequence to memory of its own, which is no code for the rewriter.
+    Made,
 }
 
 /// Where a process ended.
@@ -67,6 +98,8 @@ pub struct State {
 pub struct End {
     /// As `wait` reports it.
     pub status: String,
+    /// What the runtime said when it ended the run.
+    pub said: Option<String>,
     image: Vec<u8>,
 }
 
@@ -82,6 +115,9 @@ pub struct Fault {
     /// The address of the data, of signals that tell it: the others name the instruction, which stands elsewhere in rewritten code.
     pub address: Option<u64>,
 }
+
+/// How the kernel orders general registers: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp.
+const AT: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// Bytes of [`End::vectors`] in front of the mask registers.
 pub const VECTORS: usize = 32 * 64;
@@ -113,10 +149,41 @@ impl End {
         u64::from_le_bytes(self.image[at..at + 8].try_into().expect("eight bytes"))
     }
 
+    /// The first block of the shared region that guarded code has changed from `before`, and whose tag has not allowed that.
+    pub fn stored_without_leave(&self, before: &[u8]) -> Option<usize> {
+        let (tags, shared) = (&self.image[SIGNAL + LAST_TAGS..], &self.image[IMAGE..IMAGE + REGION]);
+        let mut blocks = shared.chunks(64).zip(before.chunks(64)).zip(tags);
+        blocks.position(|((now, before), tag)| now != before && tag & guard_tags::WRITABLE == 0)
+    }
+
+    /// The most important of it, for messages.
+    pub fn summary(&self) -> String {
+        let End { status, said, image } = self;
+        if !self.is_complete() {
+            return format!("{status}, {said:?}, {} bytes", image.len());
+        }
+        let registers: Vec<u64> = (0..16).map(|n| self.gpr(n)).collect();
+        format!("{status}, {:?} at {:#x}, {registers:x?}", self.fault().map(|f| f.number), self.interrupted_at())
+    }
+
+    /// With some general registers of another one, as a handler has found them.
+    #[must_use]
+    pub fn with_registers_of(&self, other: &End, numbers: &[usize]) -> End {
+        let mut end = self.clone();
+        for number in numbers {
+            let at = SIGNAL_GPRS + 8 * AT[*number];
+            end.image[at..at + 8].copy_from_slice(&other.image[at..at + 8]);
+        }
+        end
+    }
+
+    /// Where the instruction stands that the signal has interrupted.
+    pub fn interrupted_at(&self) -> u64 {
+        self.word(SIGNAL_GPRS + 8 * 16)
+    }
+
     /// Value of a general register, by its number.
     pub fn gpr(&self, number: usize) -> u64 {
-        // How the kernel orders them: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp.
-        const AT: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
         match self.fault() {
             Some(_) => self.word(SIGNAL_GPRS + 8 * AT[number]),
             None => self.word(OUT + 8 * number),
@@ -165,8 +232,13 @@ impl End {
 
     /// Private region, shared and high region, and the stack from so many bytes below rsp upwards.
     pub fn memory(&self, below: usize) -> [&[u8]; 3] {
-        let rsp = (self.gpr(4).wrapping_sub(PRIVATE) as usize).clamp(STACK_BOTTOM, IMAGE);
-        [&self.image[..REGION], &self.image[IMAGE..], &self.image[rsp - below..IMAGE]]
+        self.memory_from(self.gpr(4).wrapping_sub(below as u64))
+    }
+
+    /// The same with the stack from an address upwards.
+    pub fn memory_from(&self, stack: u64) -> [&[u8]; 3] {
+        let stack = (stack.wrapping_sub(PRIVATE) as usize).clamp(STACK_BOTTOM - 128, IMAGE);
+        [&self.image[..REGION], &self.image[IMAGE..], &self.image[stack..IMAGE]]
     }
 }
 
@@ -213,6 +285,7 @@ std::arch::global_asm!(
     "  rep movsb",
     ".endm",
     ".macro fuzz_begin",
+    "  mov rbx, rsp",
     "  jmp 3f",
     // rsi: siginfo_t, rdx: ucontext_t.
     "2: mov rbx, rdx",
@@ -227,7 +300,7 @@ std::arch::global_asm!(
     "  mov qword ptr [SIGNAL+512], rax",
     "  mov qword ptr [SIGNAL+520], 0x4000004",
     "  mov qword ptr [SIGNAL+528], rax",
-    ".irp n,4,7,8,11",
+    ".irp n,4,7,8,10,11",
     "  mov eax, 13",
     "  mov edi, \\n",
     "  mov esi, SIGNAL+512",
@@ -235,17 +308,61 @@ std::arch::global_asm!(
     "  mov r10d, 8",
     "  syscall",
     ".endr",
-    "  fuzz_map 0x7fff0000, 0x1000",
-    "  fuzz_map 0x803f8000, 0x1000",
+    "  mov rcx, qword ptr [rbx]",
+    "  lea rbx, [rbx+8*rcx+16]",
+    "4: add rbx, 8",
+    "  cmp qword ptr [rbx-8], 0",
+    "  jne 4b",
+    // Behind the environment: is there a runtime, of several nodes?
+    "5: mov rax, qword ptr [rbx]",
+    "  test rax, rax",
+    "  jz 6f",
+    "  add rbx, 16",
+    "  cmp rax, {aux}",
+    "  jne 5b",
+    "  mov rbx, qword ptr [rbx-8]",
+    "  call [rbx+{nodes}]",
+    "  cmp eax, 1",
+    "  je 6f",
+    "  mov edi, 0x4000",
+    "  call [rbx+{alloc}]",
+    "  movabs rcx, 0x200000000000",
+    "  cmp rax, rcx",
+    "  je 7f",
+    "  ud2",
+    // By their aliases no block is granted.
+    "7: fuzz_copy 0x10000000, 0x200000000000+{distance}, 0x4000",
+    "  fuzz_copy STATE+{guard_tags}, 0x807fff8000+{distance}, 256",
+    "  mov dword ptr [SIGNAL+{guarded}], 1",
+    "  jmp 8f",
+    "6: fuzz_map 0x803f8000, 0x1000",
     "  fuzz_map 0x807fff8000, 0x1000",
     "  fuzz_writable 0x803f8000, 0x1000",
     "  fuzz_writable 0x807fff8000, 0x1000",
+    "  fuzz_map 0x7fff0000, 0x1000",
     "  fuzz_map 0x200000000000, 0x4000",
     "  fuzz_copy 0x10000000, 0x200000000000, 0x4000",
-    "  fuzz_map 0x500000000000, 0x4000",
-    "  fuzz_copy 0x10000000, 0x500000000000, 0x4000",
     "  fuzz_copy STATE+144, 0x803f8000, 256",
     "  fuzz_copy STATE+400, 0x807fff8000, 256",
+    "8: fuzz_map 0x500000000000, 0x4000",
+    "  fuzz_copy 0x10000000, 0x500000000000, 0x4000",
+    "  cmp dword ptr [STATE+{entry}], {made}",
+    "  jne 9f",
+    "  fuzz_map 0x30000000, 0x1000",
+    "  fuzz_copy STATE+{made_bytes}, 0x30000000, 0x800",
+    "  mov eax, 10",
+    "  mov edi, 0x30000000",
+    "  mov esi, 0x1000",
+    "  mov edx, 5",
+    "  syscall",
+    // From here on whoever traces the process steps (src/steps.rs).
+    "9: mov eax, {mark}",
+    "  syscall",
+    "  cmp dword ptr [STATE+{entry}], {full}",
+    "  jne 9f",
+    "  movabs rax, 0x200000003fc0",
+    "  mov rax, qword ptr [rax]",
+    "9:",
     "  mov eax, dword ptr [STATE+136]",
     // Not by a constant address: the audit allows that to checks only.
     "  mov ecx, 0x7fff0000",
@@ -289,12 +406,22 @@ std::arch::global_asm!(
     "  mov qword ptr [OUT+104], r13",
     "  mov qword ptr [OUT+112], r14",
     "  mov qword ptr [OUT+120], r15",
-    "  mov esp, OUT+136",
+    // Below the red zone, so that a signal may come in at any time.
+    "  lea rsp, [rsp-128]",
     "  pushfq",
+    "  pop qword ptr [OUT+128]",
     "  cld",
     "  fxsave64 [OUT+4096]",
     ".endm",
     ".macro fuzz_end code",
+    // The tags, before the kernel is given the blocks.
+    "  cmp dword ptr [SIGNAL+{guarded}], 0",
+    "  je 1f",
+    "  mov edi, SIGNAL+{last_tags}",
+    "  movabs rsi, 0x807fff8000+{distance}",
+    "  mov ecx, 256",
+    "  rep movsb",
+    "1:",
     "  mov eax, 1",
     "  mov edi, 1",
     "  mov esi, 0x10000000",
@@ -348,6 +475,18 @@ std::arch::global_asm!(
     "fuzz_end 0",
     "blizzard_fuzz_last:",
     ".popsection",
+    aux = const contract::AT_BLIZZARD,
+    nodes = const offset_of!(BzApi, nodes),
+    alloc = const offset_of!(BzApi, alloc),
+    distance = const contract::ALIAS_DISTANCE,
+    guard_tags = const GUARD_TAGS,
+    entry = const ENTRY,
+    made = const Entry::Made as u32,
+    full = const Entry::Full as u32,
+    made_bytes = const MADE_BYTES,
+    mark = const MARK,
+    guarded = const GUARDED,
+    last_tags = const LAST_TAGS,
 );
 
 unsafe extern "C" {
@@ -384,6 +523,8 @@ impl State {
         put(136, &u64::from(self.doorbell).to_le_bytes());
         put(144, &self.tags[0]);
         put(400, &self.tags[1]);
+        put(GUARD_TAGS, &guarded(&self.tags[1]));
+        put(ENTRY, &(self.entry as u32).to_le_bytes());
         for (n, vector) in self.vectors.iter().enumerate() {
             put(1024 + 64 * n, vector);
         }
@@ -395,18 +536,51 @@ impl State {
     }
 }
 
+/// The tags of a region as guarded code has them. What a home has not lent to anybody is Writable, or nobody has used it yet.
+fn guarded(of_tests: &[u8; REGION / 64]) -> [u8; REGION / 64] {
+    use guard_tags as tags;
+    let own = of_tests.map(|tag| if tag == 0 { tags::WRITABLE } else { tags::INVALID });
+    std::array::from_fn(|n| {
+        // Nobody may use what is behind the region.
+        let next = own.get(n + 1).copied().unwrap_or(tags::INVALID);
+        let both = own[n] == tags::WRITABLE && next == tags::WRITABLE;
+        own[n] | if both { tags::BOTH_READABLE | tags::BOTH_WRITABLE } else { 0 }
+    })
+}
+
+/// Where the code of [`program`] may lie.
+pub fn code() -> std::ops::Range<u64> {
+    CODE..PRIVATE
+}
+
+/// `jmp qword ptr [at]`
+fn jump_through(at: u64) -> Vec<u8> {
+    [&[0xff, 0x24, 0x25][..], &(at as u32).to_le_bytes()].concat()
+}
+
 /// Address of the sequence's first byte in [`program`].
-pub fn sequence_at() -> u64 {
-    CODE + (CODE_OFFSET + harness().0.len()) as u64
+pub fn sequence_at(entry: Entry) -> u64 {
+    if entry == Entry::Made { MADE } else { CODE + (CODE_OFFSET + harness().0.len()) as u64 }
 }
 
 /// A static program that executes `sequence` from `state`.
 pub fn program(sequence: &[u8], state: &State) -> Vec<u8> {
     let (begin, end) = harness();
-    let code = [begin, sequence, end].concat();
     let mut data = state.memory.clone();
     data.resize(STATE, 0);
     data.extend(state.bytes());
+    let mut put = |at: usize, bytes: &[u8]| data[STATE + at..][..bytes.len()].copy_from_slice(bytes);
+    let in_state = |at: usize| PRIVATE + (STATE + at) as u64;
+    let into = jump_through(in_state(INTO_MADE));
+    let code = match state.entry {
+        Entry::Plain | Entry::Full => [begin, sequence, end].concat(),
+        Entry::Made => {
+            put(MADE_BYTES, &[sequence, &jump_through(in_state(OUT_OF_MADE))].concat());
+            put(INTO_MADE, &MADE.to_le_bytes());
+            put(OUT_OF_MADE, &(CODE + (CODE_OFFSET + begin.len() + into.len()) as u64).to_le_bytes());
+            [begin, &into, end].concat()
+        }
+    };
     let names = b"\0.text\0.data\0.shstrtab\0";
     let data_offset = (CODE_OFFSET + code.len()).next_multiple_of(0x1000);
     let names_offset = data_offset + data.len();
@@ -459,22 +633,65 @@ impl Elf {
     }
 }
 
-/// Runs a program that [`program`] made, or its rewritten form.
-pub fn run(elf: &[u8]) -> std::io::Result<End> {
-    let file = |name: &str| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map(File::from);
-    let mut exe = file("sequence")?;
-    exe.write_all(elf)?;
-    let mut out = file("image")?;
-    let mut command = Command::new(format!("/proc/self/fd/{}", exe.as_raw_fd()));
-    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(Stdio::null()).env_clear();
-    let mut child = command.spawn()?;
+/// A process that is to be started, and what it leaves behind.
+pub struct Prepared {
+    pub command: Command,
+    out: File,
+    region: Option<Region>,
+    _exe: File,
+}
+
+impl Prepared {
+    /// For a program that [`program`] made, or its rewritten form; `guarded`: which is guarded code.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(elf: &[u8], guarded: bool) -> std::io::Result<Prepared> {
+        let file = |name: &str| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map(File::from);
+        let mut exe = file("sequence")?;
+        exe.write_all(elf)?;
+        let out = file("image")?;
+        let mut command = Command::new(format!("/proc/self/fd/{}", exe.as_raw_fd()));
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(Stdio::null()).env_clear();
+        let region = if guarded { Some(region()?) } else { None };
+        if let Some(region) = &region {
+            command.env(contract::BOOT_ENV, format!("fd={},node=0", region.fd()));
+        }
+        Ok(Prepared { command, out, region, _exe: exe })
+    }
+
+    /// Behind its end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn end(mut self, status: ExitStatus) -> std::io::Result<End> {
+        let mut image = Vec::new();
+        self.out.rewind()?;
+        self.out.read_to_end(&mut image)?;
+        let said = self.region.and_then(|region| region.report(0).message);
+        Ok(End { status: status.to_string(), said, image })
+    }
+}
+
+/// Runs such a program.
+///
+/// # Errors
+/// The kernel's.
+pub fn run(elf: &[u8], guarded: bool) -> std::io::Result<End> {
+    let mut prepared = Prepared::new(elf, guarded)?;
+    let mut child = prepared.command.spawn()?;
     let limit = rustix::process::Rlimit { current: Some(SECONDS), maximum: Some(SECONDS) };
     let pid = rustix::process::Pid::from_child(&child);
     // One that has ended already needs no limit.
     let _ = rustix::process::prlimit(Some(pid), rustix::process::Resource::Cpu, limit);
-    let status = child.wait()?.to_string();
-    let mut image = Vec::new();
-    out.rewind()?;
-    out.read_to_end(&mut image)?;
-    Ok(End { status, image })
+    let status = child.wait()?;
+    prepared.end(status)
+}
+
+/// The memory of a run of two nodes, of which node 0 is to create the other. Whoever this process starts inherits it.
+fn region() -> std::io::Result<Region> {
+    let options = LaunchOptions { nodes: 2, forks: true, ..LaunchOptions::default() };
+    let region = Region::create(&options).map_err(|e| Error::other(e.what))?;
+    rustix::io::fcntl_setfd(region.as_fd(), rustix::io::FdFlags::empty())?;
+    Ok(region)
 }

@@ -1,18 +1,23 @@
 //! Random sequences of instructions, original and rewritten.
 //!
-//! Input: bytes from a fuzzer, from which [`Sequence`] is made: straight code, skips, a loop, and a state to begin with. [`check`] rewrites the
-//! sequence, audits the output, runs both and compares where they end ([`crate::compare`]). It panics with a listing when they differ.
+//! Input: bytes from a fuzzer, from which [`Sequence`] is made: straight code, skips, a loop, and a state to begin with; in guarded code also how the sequence is
+//! entered, and which instructions runs have learnt of. [`check`] rewrites the sequence, audits the output, runs both and compares where they end ([`crate::compare`]). It panics with a listing when they differ.
 //! Flags that the last instructions leave undefined are not compared, and no instruction reads them (SDM volume 1, appendix A).
 
 use crate::audited;
 use crate::compare::{Compared, difference};
 use crate::instruction::{self, INDICES, Roles};
-use crate::machine::{self, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State, UNMAPPED};
+use crate::machine::{self, Entry, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, State, UNMAPPED};
 use arbitrary::{Arbitrary, Result, Unstructured};
-use blizzard::base::options::{Checks, Options, Poll};
-use blizzard::pipeline;
+use blizzard::base::addresses::Vaddr;
+use blizzard::base::learnt::{Knowledge, Object};
+use blizzard::base::options::{Access, Checks, Options, Poll};
+use blizzard::base::output_file::Sink;
+use blizzard::pipeline::{self, Request};
+use blizzard::write::file::LibraryRecord;
 use blizzard_contract as contract;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::{fmt, fs};
 
@@ -28,10 +33,12 @@ pub struct Sequence {
     undefined: u32,
     options: Options,
     red_zone: bool,
+    /// Bit N: runs have learnt of instruction N.
+    learnt: u32,
 }
 
 /// What became of a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Both ran to the end, and agree.
     Same,
@@ -43,13 +50,22 @@ pub enum Verdict {
     SameNotAudited,
     /// The rewriter refuses the sequence.
     Refused,
+    /// The runtime refuses to carry out an instruction that the rewriter was not shown, for this reason.
+    NotCarriedOut(String),
 }
 
 impl<'a> Arbitrary<'a> for Sequence {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Sequence> {
         let roles = roles(u)?;
-        let state = state(u, &roles)?;
+        let mut state = state(u, &roles)?;
+        let access = *u.choose(&[Access::Tests, Access::Guard])?;
+        let mut learnt = 0;
+        if access == Access::Guard {
+            state.entry = *u.choose(&[Entry::Plain, Entry::Plain, Entry::Full, Entry::Full, Entry::Made])?;
+            learnt = u.arbitrary::<u32>()? & *u.choose(&[0, 0, u32::MAX])?;
+        }
         let mut options = Options {
+            access,
             checks: *u.choose(&[Checks::All, Checks::All, Checks::All, Checks::Loads, Checks::Stores, Checks::None])?,
             poll: *u.choose(&[Poll::Backedge, Poll::Backedge, Poll::None])?,
             ..passes(u)?
@@ -71,7 +87,10 @@ impl<'a> Arbitrary<'a> for Sequence {
             if head.is_none() && skip.is_none() && u.ratio(1, 12)? {
                 head = Some(code.len());
             }
-            let (at, before) = (machine::sequence_at() + code.len() as u64, undefined);
+            if roles.swaps && u.ratio(1, 12)? {
+                code.extend(swap(u, &roles)?);
+            }
+            let (at, before) = (machine::sequence_at(state.entry) + code.len() as u64, undefined);
             if let Some(bytes) = instruction::make(u, &roles, at, &mut undefined)? {
                 code.extend(bytes);
             }
@@ -91,6 +110,9 @@ impl<'a> Arbitrary<'a> for Sequence {
                 && u.ratio(1, 4)?
                 && undefined == 0
             {
+                if roles.swaps {
+                    code.extend(swap(u, &roles)?);
+                }
                 close_loop(&mut code, to, roles.counter);
                 head = None;
                 // sub defines all status flags.
@@ -104,8 +126,14 @@ impl<'a> Arbitrary<'a> for Sequence {
             code[at - 1] = (code.len() - at) as u8;
         }
         options.screens = !u.arbitrary::<bool>()?;
-        Ok(Sequence { code, state, undefined, options, red_zone: roles.red_zone })
+        Ok(Sequence { code, state, undefined, options, red_zone: roles.red_zone, learnt })
     }
+}
+
+/// Two pointers change places: what a loop accesses is private and shared in turn.
+fn swap(u: &mut Unstructured, roles: &Roles) -> Result<Vec<u8>> {
+    let [a, b] = [*u.choose(&roles.pointers)?, *u.choose(&roles.pointers)?];
+    Ok(vec![0x48 | a >> 3 | b >> 3 << 2, 0x87, 0xc0 | a & 7 | (b & 7) << 3])
 }
 
 /// What the rewriter does beyond checks and polls: half of the time all of it, else most of it, in any combination.
@@ -153,6 +181,7 @@ fn roles(u: &mut Unstructured) -> Result<Roles> {
         small: [order[4], order[5]],
         counter: order[6],
         red_zone: u.arbitrary()?,
+        swaps: u.ratio(1, 2)?,
     };
     // String instructions need these.
     if u.ratio(1, 3)? {
@@ -235,6 +264,7 @@ fn state(u: &mut Unstructured, roles: &Roles) -> Result<State> {
         memory: (0..REGION / 8).flat_map(|_| (filler.next() >> (filler.next() % 64)).to_le_bytes()).collect(),
         tags,
         doorbell: u.arbitrary()?,
+        entry: Entry::Plain,
         floats: [0; 512],
     };
     state.floats = floats(&mut filler);
@@ -272,15 +302,109 @@ fn floats(filler: &mut Filler) -> [u8; 512] {
     out
 }
 
+fn known_roles() -> Roles {
+    Roles { pointers: [8, 6, 9, 7], low: 2, high: 0, small: [1, 2], counter: 5, red_zone: false, swaps: false }
+}
+
 impl Sequence {
     /// A sequence that was found before. r8 and rsi point into private memory, r9 and rdi into the segment, rax, rcx, rdx and rbp hold small numbers.
     /// The status flags count at the end.
     pub fn known(code: &[u8]) -> Sequence {
-        let roles = Roles { pointers: [8, 6, 9, 7], low: 2, high: 0, small: [1, 2], counter: 5, red_zone: false };
+        let roles = known_roles();
         let mut u = Unstructured::new(&[0x5a; 4096]);
         let mut state = state(&mut u, &roles).expect("the bytes suffice");
         (state.gprs[0], state.gprs[5]) = (7, 3);
-        Sequence { code: code.to_vec(), state, undefined: 0, options: Options::default(), red_zone: false }
+        Sequence { code: code.to_vec(), state, undefined: 0, options: Options::default(), red_zone: false, learnt: 0 }
+    }
+
+    /// All forms of instructions that access the segment, some in each sequence, from the same state as with [`Sequence::known`]: at r9 + `displacement`, and
+    /// string instructions.
+    pub fn of_all_forms(in_each: usize, displacement: u32) -> Vec<Sequence> {
+        /// Two blocks: an access finds none that those before have been granted.
+        const FURTHER: u32 = 128;
+        let mut sequences = vec![Sequence::known(&[])];
+        let mut instructions = 0;
+        for mut bytes in instruction::forms(&known_roles(), 9) {
+            let mut decoder = Decoder::new(64, &bytes, DecoderOptions::NONE);
+            let insn = decoder.decode();
+            let offsets = decoder.get_constant_offsets(&insn);
+            let reads_undefined = |undefined| insn.rflags_read() & undefined != 0;
+            if instructions == in_each || sequences.last().is_some_and(|last| reads_undefined(last.undefined)) {
+                sequences.push(Sequence::known(&[]));
+                instructions = 0;
+            }
+            if offsets.displacement_size() == 4 {
+                let place = &mut bytes[offsets.displacement_offset()..][..4];
+                place.copy_from_slice(&(displacement + instructions as u32 * FURTHER).to_le_bytes());
+            }
+            let last = sequences.last_mut().expect("there is one from the start");
+            last.code.extend(bytes);
+            last.undefined |= insn.rflags_undefined();
+            instructions += 1;
+        }
+        sequences
+    }
+
+    /// Its instructions, each in a sequence of its own.
+    pub fn each(&self) -> Vec<Sequence> {
+        let alone = |insn: Instruction| {
+            let from = insn.ip() as usize;
+            Sequence { undefined: insn.rflags_undefined(), ..self.with(&self.code[from..from + insn.len()]) }
+        };
+        Decoder::new(64, &self.code, DecoderOptions::NONE).into_iter().map(alone).collect()
+    }
+
+    /// The same with other accesses checked.
+    pub fn checking(mut self, checks: Checks) -> Sequence {
+        self.options.checks = checks;
+        self
+    }
+
+    /// The same in guarded code, where nobody has used the segment yet. `learnt`: bit N: runs have learnt of instruction N.
+    pub fn guarded(mut self, entry: Entry, learnt: u32) -> Sequence {
+        self.options.access = Access::Guard;
+        self.state.tags[1] = [contract::TAG_INVALID; REGION / 64];
+        self.state.entry = entry;
+        self.learnt = learnt;
+        self
+    }
+
+    /// The same where this node has used all of the segment.
+    pub fn used(mut self) -> Sequence {
+        self.state.tags[1] = [0; REGION / 64];
+        self
+    }
+
+    pub fn is_guarded(&self) -> bool {
+        self.options.access == Access::Guard
+    }
+
+    /// Which access control it has, and how it is entered.
+    pub fn kind(&self) -> String {
+        let learnt = if self.is_learnt() { ", learnt" } else { "" };
+        if self.is_guarded() { format!("guard, {:?}{learnt}", self.state.entry) } else { "tests".to_owned() }
+    }
+
+    /// Address of its first byte.
+    pub fn at(&self) -> u64 {
+        machine::sequence_at(self.state.entry)
+    }
+
+    /// Where it lies, if the process makes it.
+    pub fn made_code(&self) -> Range<u64> {
+        let end = if self.state.entry == Entry::Made { self.at() + self.code.len() as u64 } else { self.at() };
+        self.at()..end
+    }
+
+    /// Whether runs have learnt of any of its instructions.
+    pub fn is_learnt(&self) -> bool {
+        self.learnt != 0
+    }
+
+    /// What is known when its ends are compared.
+    pub fn compared(&self) -> Compared<'_> {
+        let Sequence { code, undefined, red_zone, .. } = self;
+        Compared { code, undefined: *undefined, red_zone: *red_zone, as_it_is: self.state.entry == Entry::Made }
     }
 
     /// Other instructions, from the same state, rewritten with the same options.
@@ -302,7 +426,18 @@ impl Sequence {
 
     /// Rewrites its program; `None` if it is refused.
     pub fn rewrite(&self, original: &[u8]) -> Option<Vec<u8>> {
-        match pipeline::rewrite(original, "sequence", &self.options) {
+        let mut knowledge = Knowledge::default();
+        let object = Object::of(original);
+        let instructions = Decoder::with_ip(64, &self.code, self.at(), DecoderOptions::NONE);
+        for (n, at) in instructions.into_iter().map(|insn| insn.ip()).enumerate() {
+            if self.learnt >> (n % 32) & 1 == 1 {
+                knowledge.add(object, "sequence", Vaddr(at), 1);
+            }
+        }
+        let request = Request { options: &self.options, learnt: knowledge.of(object) };
+        let none = LibraryRecord::none();
+        let rewrite = |sink: &mut dyn Sink| pipeline::rewrite_program(original, "sequence", request, &none, sink);
+        match pipeline::in_memory(rewrite) {
             Ok(rewritten) => Some(rewritten.bytes),
             Err(e) if !e.refusals.is_empty() => None,
             Err(e) => panic!("{}\n{self:?}", e.what),
@@ -317,9 +452,10 @@ impl Sequence {
 
 impl fmt::Debug for Sequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?}, doorbell {}", self.options, self.state.doorbell)?;
+        let (State { doorbell, entry, .. }, learnt) = (&self.state, self.learnt);
+        writeln!(f, "{:?}, doorbell {doorbell}, entry {entry:?}, learnt {learnt:#x}", self.options)?;
         let mut formatter = IntelFormatter::new();
-        let at = machine::sequence_at();
+        let at = self.at();
         for insn in &mut Decoder::with_ip(64, &self.code, at, DecoderOptions::NONE) {
             let mut text = String::new();
             formatter.format(&insn, &mut text);
@@ -342,16 +478,30 @@ pub fn check(sequence: &Sequence) -> Verdict {
     }
     // The audit knows nothing of the counters of basic blocks.
     let audited = !sequence.options.blocks && audited::accepts(sequence, &original, &rewritten);
-    let ran = |elf: &[u8]| machine::run(elf).expect("processes can be started");
-    let (expected, found) = (ran(&original), ran(&rewritten));
+    let ran = |elf: &[u8], guarded: bool| machine::run(elf, guarded).expect("processes can be started");
+    let (expected, found) = (ran(&original, false), ran(&rewritten, sequence.is_guarded()));
+    let made = sequence.state.entry == Entry::Made;
+    if let Some(said) = &found.said {
+        let why = said.split_once("the runtime cannot do it: ").and_then(|(_, why)| why.split_once(" (bytes "));
+        match why.filter(|_| made) {
+            Some((why, _)) => return Verdict::NotCarriedOut(why.to_owned()),
+            None => panic!("{said}\n{sequence:?}"),
+        }
+    }
     assert_eq!(expected.status, found.status, "{sequence:?}");
     assert_eq!(expected.is_complete(), found.is_complete(), "{sequence:?}");
     if !expected.is_complete() {
         return Verdict::Killed;
     }
-    let compared = Compared { code: &sequence.code, undefined: sequence.undefined, red_zone: sequence.red_zone };
+    let compared = sequence.compared();
     if let Some(what) = difference(&expected, &found, &compared) {
         panic!("{what}\n{sequence:?}");
+    }
+    // The memory of a home is there whatever its tag says.
+    if sequence.is_guarded()
+        && let Some(block) = found.stored_without_leave(&sequence.state.memory)
+    {
+        panic!("block {block} of the shared region was stored to without leave\n{sequence:?}");
     }
     match (expected.fault(), audited) {
         (Some(_), _) => Verdict::SameSignal,

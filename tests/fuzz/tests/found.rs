@@ -1,5 +1,7 @@
 //! What the fuzzer has found, by name.
 
+use blizzard::base::options::Checks;
+use blizzard_fuzz::machine::Entry;
 use blizzard_fuzz::sequence::{Sequence, Verdict, check};
 
 fn becomes(code: &[u8], verdict: Verdict) {
@@ -115,5 +117,33 @@ fn what_follows_from_a_vector_instruction_read_wrong_is_excused() {
         let verdict = check(&Sequence::known(&code));
         // A processor without AVX-512 ends both with the same signal.
         assert!(matches!(verdict, Verdict::SameNotAudited | Verdict::SameSignal), "{verdict:?}");
+    }
+}
+
+/// Capstone does not read these alike in both versions: an access of full code had no counterpart in plain code, and the audit panicked.
+#[test]
+fn the_audit_reads_on_where_it_finds_no_counterpart_in_plain_code() {
+    // prefetchw [rsi]; shld [rdi+40], esp, 74, both with a prefix that means nothing; add [rdi+389], r14d
+    let code = [
+        &[0xf2, 0x44, 0x0f, 0x0d, 0x5e, 0x00][..],
+        &[0xf2, 0x40, 0x0f, 0xa4, 0xa7, 0x28, 0, 0, 0, 0x4a],
+        &[0x44, 0x01, 0xb7, 0x85, 0x01, 0, 0],
+    ];
+    for entry in [Entry::Plain, Entry::Full] {
+        let sequence = Sequence::known(&code.concat()).guarded(entry, 0);
+        assert_eq!(check(&sequence), Verdict::SameNotAudited);
+    }
+}
+
+/// The string gate stores by the alias, whatever the tag says, and left out the look at those that `--checks loads` does not test.
+#[test]
+fn string_instructions_store_with_leave_where_stores_are_not_tested() {
+    // mov rax, [r9]; mov ecx, 200; rep movsb; mov ecx, 200; std; rep stosb; cld
+    let code = [&[0x49, 0x8b, 0x01, 0xb9, 200, 0, 0, 0, 0xf3, 0xa4][..], &[0xb9, 200, 0, 0, 0, 0xfd, 0xf3, 0xaa, 0xfc]];
+    for checks in [Checks::Loads, Checks::Stores, Checks::None] {
+        for entry in [Entry::Plain, Entry::Full] {
+            let sequence = Sequence::known(&code.concat()).checking(checks).guarded(entry, 0);
+            assert_eq!(check(&sequence), Verdict::Same);
+        }
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod plans;
 
 pub(crate) mod report;
 
-pub(crate) mod ptrace;
+pub mod ptrace;
 
 pub(crate) mod lockstep;
 

@@ -1,4 +1,4 @@
-//! A process that is executed step by step: the calls of ptrace(2) that [`super::lockstep`] needs.
+//! A process that is executed step by step: the calls of ptrace(2) that [`lockstep`](crate::cli::bench) and tests need.
 //!
 //! Input: a command that [`traced_by_parent`] has prepared, and that this process has started. Output: [`Traced`].
 //! **Invariants**: the thread that has started the process makes all calls; the process ends with the [`Traced`], and with this process.

@@ -139,8 +139,9 @@ impl<'x> Versions<'x> {
     pub(crate) fn in_plain_code(&self) -> Sites {
         let moved = |s: &Site| {
             let on = self.full.own_from(s.access);
-            let at = *self.plain_of.get(on).filter(|a| **a != NONE)? as usize;
-            let access = self.stands_at(at, on, s);
+            // One without a pair is a finding.
+            let at = self.plain_of.get(on).filter(|at| **at != NONE)?;
+            let access = self.stands_at(*at as usize, on, s);
             // Where plain code tests the access, too, what both change must be dead there.
             let start = self.plain.test_of(access).map_or(access, |own| own.start);
             Some(Site { start, access, ..s.clone() })

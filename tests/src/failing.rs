@@ -26,7 +26,7 @@ pub fn program(folder: &str, name: &str) -> &'static Path {
         })
         .unwrap();
         let output = Path::new(folder).join(name);
-        tool::rewrite(&plain, &output, Mode::GUARD).unwrap().success().unwrap();
+        tool::rewrite(&plain, &output, Mode::TESTS).unwrap().success().unwrap();
         output
     })
 }

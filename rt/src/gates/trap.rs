@@ -10,6 +10,7 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
+use crate::process::own_stack;
 use crate::process::process;
 use crate::process::resume;
 use crate::process::tags;
@@ -55,6 +56,7 @@ unsafe extern "C" fn entry() {
 
 /// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
 extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    own_stack::note_alternate(context.stack);
     // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
     const SI_KERNEL: i32 = 0x80;
     let at = context.gregs[REG_RIP].wrapping_sub(1);

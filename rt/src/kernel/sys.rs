@@ -323,6 +323,16 @@ pub fn signal_mask() -> u64 {
     mask
 }
 
+/// Blocks these as well; returns the former mask.
+pub fn block_signals(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: the kernel reads one word and writes one word.
+    let _ = unsafe {
+        raw(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK as u64, &raw const mask as u64, &raw mut old as u64, 8, 0, 0])
+    };
+    old
+}
+
 /// Lets blocked signals in; pending ones are delivered before this returns.
 pub fn unblock_signals(mask: u64) {
     // SAFETY: the kernel reads one word.

@@ -466,6 +466,11 @@ impl Modules {
         self.at(at).is_some_and(|slot| slot.is_new(at) && tested(slot))
     }
 
+    /// Whether `at` lies in plain code of guarded code.
+    pub fn in_plain_code(&self, at: u64) -> bool {
+        self.at(at).is_some_and(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))
+    }
+
     /// Where the test of the access at `at` begins, if it stands in plain code.
     pub fn plain_test_of(&self, at: u64) -> Option<u64> {
         let slot = self.at(at).filter(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))?;

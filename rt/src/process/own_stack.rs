@@ -3,11 +3,14 @@
 //! Purpose: the program may be near the end of its stack when it enters the runtime. A fault of the stack in the middle of the protocol would leave the node half-way
 //! when the program's handler of SIGSEGV goes on elsewhere (`siglongjmp`), so the node has a stack of its own; what a gate needs before that
 //! overflows where nothing has been changed, as a frame of the program would. Input: what is to be run. Output: its result.
-//! **Invariant**: one call at a time runs on it: the node has one thread, and is never entered twice.
+//! **Invariants**: one call at a time runs on it: the node has one thread, and is never entered twice. While it is in use, and the caller's frames are on the
+//! program's alternate stack, no handler begins: the kernel would find that stack free and begin at its top, over those frames.
+//! Source: `sigaltstack(2)`; Linux `include/linux/sched/signal.h` (`sas_ss_flags`).
 
 use crate::kernel::limits;
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
+use blizzard_contract::CALL_SIGNAL;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +22,33 @@ const GUARD_BYTES: u64 = 1 << 16;
 per_thread! {
     /// Its end; 0: there is none.
     static TOP: AtomicU64 = AtomicU64::new(0);
+    /// Where the program's alternate stack begins, as the last handler has found it, and its bytes.
+    static ALTERNATE: AtomicU64 = AtomicU64::new(0);
+    static ALTERNATE_BYTES: AtomicU64 = AtomicU64::new(0);
+}
+
+/// The signals that wait: all but those that instructions raise, and the runtime's own, whose handler stays on the stack that it finds.
+const WAIT: u64 = {
+    let signals = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, CALL_SIGNAL];
+    let (mut not, mut k) = (0, 0);
+    while k < signals.len() {
+        not |= 1 << (signals[k] - 1);
+        k += 1;
+    }
+    !not
+};
+
+/// Every handler that may run on the alternate stack tells what the kernel says of that in its context: where it begins, flags, bytes.
+pub fn note_alternate([begin, _, bytes]: [u64; 3]) {
+    ALTERNATE.store(begin, Ordering::Relaxed);
+    ALTERNATE_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// Whether the caller runs on the alternate stack.
+fn is_on_alternate() -> bool {
+    let here = 0u8;
+    let here = core::hint::black_box(&raw const here as u64);
+    here.wrapping_sub(ALTERNATE.load(Ordering::Relaxed)) < ALTERNATE_BYTES.load(Ordering::Relaxed)
 }
 
 /// Makes the stack; before the program runs.
@@ -51,8 +81,12 @@ pub fn on_it<R>(run: impl FnOnce() -> R) -> R {
         return run();
     }
     let mut job = Job { run: Some(run), result: None };
+    let waiting = if is_on_alternate() { WAIT & !sys::block_signals(WAIT) } else { 0 };
     // SAFETY: the job's own function; nobody else is on the stack.
     unsafe { call_on(top, job.function(), (&raw mut job).cast()) };
+    if waiting != 0 {
+        sys::unblock_signals(waiting);
+    }
     job.result.unwrap_or_else(|| unreachable!("the job is done"))
 }
 

@@ -55,23 +55,20 @@ pub fn has_of_program() -> bool {
     PUT_OFF.load(Ordering::Relaxed) & !bit(CALL_SIGNAL) != 0
 }
 
-/// A peer has called at a moment when nothing can be served: the next poll or system call does it. `comes_back`: the runtime is not inside the node, which would
-/// look for messages before it goes back to the program.
-pub fn call_put_off(comes_back: bool) {
+/// A peer has called at a moment when nothing can be served: the next poll or system call does it.
+pub fn call_put_off() {
     PUT_OFF.fetch_or(bit(CALL_SIGNAL), Ordering::Relaxed);
     ring();
-    if comes_back {
-        come_back();
-    }
 }
 
 /// What is put off is let in by the next poll. Plain code may come first, which has none: then a signal does it, less and less often while that is too early.
-pub fn come_back() {
+/// `soon`: nothing but a test of plain code has been in the way, which is a few instructions.
+pub fn come_back(soon: bool) {
     /// Longer than most functions take to come to a poll or to their end.
     const FIRST_NS: u64 = 50_000;
     const LAST_NS: u64 = 20_000_000;
     if cfg!(feature = "guard") {
-        let ns = AGAIN_NS.load(Ordering::Relaxed).clamp(FIRST_NS, LAST_NS);
+        let ns = if soon { FIRST_NS } else { AGAIN_NS.load(Ordering::Relaxed).clamp(FIRST_NS, LAST_NS) };
         AGAIN_NS.store(2 * ns, Ordering::Relaxed);
         later::call_after(ns);
     }
@@ -96,7 +93,7 @@ pub fn put_off(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
     context.sigmask |= bit(signal);
     PUT_OFF.fetch_or(bit(signal), Ordering::Relaxed);
     ring();
-    come_back();
+    come_back(false);
 }
 
 /// Sends this thread a signal with its information.

@@ -47,6 +47,7 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
     // SAFETY: the kernel's frame.
     let _ = unsafe { leave(info, context) };
     let at = context.gregs[REG_RIP];
+    let (mut comes_back, mut soon) = (false, false);
     match stubs::stage(at) {
         // SAFETY: the context stands there.
         Some(stage) => unsafe { interruptions::called(context, stage) },
@@ -56,15 +57,17 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
                 return answer(context);
             }
             None => {
-                put_off::call_put_off(!process::is_inside());
+                put_off::call_put_off();
+                // What is inside the node looks for messages before it goes back to the program.
+                (comes_back, soon) = (!process::is_inside(), MODULES.in_plain_code(at));
                 interruptions::goes_back_if_prepared();
             }
         },
         None if stubs::contains(at) || process::is_inside() => {}
         None => return answer(context),
     }
-    if put_off::has_of_program() {
-        put_off::come_back();
+    if comes_back || put_off::has_of_program() {
+        put_off::come_back(soon);
     }
 }
 

@@ -87,7 +87,7 @@ pub fn put_off(info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
         // No call is to wait before it has been let in.
         PUT_OFF.fetch_or(BIT, Ordering::Relaxed);
         put_off::ring();
-        put_off::come_back();
+        put_off::come_back(false);
     }
     true
 }

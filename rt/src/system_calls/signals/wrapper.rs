@@ -15,6 +15,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, restorer};
+use crate::process::own_stack;
 use crate::process::resume;
 use crate::process::string_piece;
 use crate::process::tags;
@@ -110,6 +111,7 @@ unsafe extern "C" fn entry() {
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
 extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    own_stack::note_alternate(context.stack);
     // SAFETY: the kernel's frame.
     match unsafe { leave(info, context) } {
         Left::End if signal == libc::SIGSEGV && info.si_code > 0 => return 0,

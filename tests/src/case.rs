@@ -179,8 +179,11 @@ impl Case {
                 self.compile(config, &program, true)?;
                 let alone = self.run_original(&program)?;
                 let output = folder.join("prog.blz");
-                rewritten(&program, &output, Mode::TESTS)?;
-                self.compare_nodes(&output, *nodes, &alone)
+                for mode in [Mode::GUARD, Mode::TESTS] {
+                    rewritten(&program, &output, mode)?;
+                    self.compare_nodes(&output, *nodes, &alone).map_err(|e| format!("{}: {e}", mode.access))?;
+                }
+                Ok(())
             });
             if let Err(e) = result {
                 fail(&format!("shared on {nodes} nodes"), e);
@@ -285,9 +288,6 @@ impl Case {
             return Ok(());
         }
         let of_guard = d.refuse_guard.as_ref().filter(|_| mode.access == "guard");
-        if d.tests_only && mode.access == "guard" {
-            return Ok(());
-        }
         if let Some(text) = d.refuse.as_ref().or(of_guard) {
             if mode.checks != "all" {
                 return Ok(());
@@ -305,7 +305,7 @@ impl Case {
             let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
             self.compare(&outcome, original, (output, program))?;
         }
-        if mode == Mode::TESTS {
+        if mode.for_nodes() {
             let nodes = if several { &d.nodes[..] } else { &[] };
             for nodes in std::iter::once(&1).chain(nodes) {
                 self.compare_nodes(output, *nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The rewritten program, built once for each test process: `folder/name`, where `folder` is cargo's for the files of tests.
-pub fn program(folder: &str, name: &str) -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let plain = Path::new(folder).join(format!("{name}-plain"));
+/// The program rewritten with one of both kinds of access control, built once for each test process: `folder/name`, and more, where `folder` is cargo's for
+/// the files of tests.
+pub fn program(folder: &str, name: &str, mode: Mode) -> &'static Path {
+    static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
+    BUILT[usize::from(mode == Mode::TESTS)].get_or_init(|| {
+        let plain = Path::new(folder).join(format!("{name}-{}-plain", mode.access));
         let mut flags = tool::config("--cflags").unwrap();
         flags.push("-O1".into());
         compile(&Job {
@@ -25,8 +26,8 @@ pub fn program(folder: &str, name: &str) -> &'static Path {
             output: &plain,
         })
         .unwrap();
-        let output = Path::new(folder).join(name);
-        tool::rewrite(&plain, &output, Mode::TESTS).unwrap().success().unwrap();
+        let output = Path::new(folder).join(format!("{name}-{}", mode.access));
+        tool::rewrite(&plain, &output, mode).unwrap().success().unwrap();
         output
     })
 }

@@ -7,7 +7,7 @@ use blizzard_contract::{CALL_SIGNAL, CONTEXT_BYTES, RegionHeader, SharedContext}
 use blizzard_test_harness::needs;
 use blizzard_tests::failing::{self, marker, processes_with};
 use blizzard_tests::run::Ending;
-use blizzard_tests::tool;
+use blizzard_tests::tool::{self, Mode};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
@@ -37,7 +37,7 @@ const LONGER: u64 = 4;
 const ATTEMPTS: u32 = 5;
 
 fn program() -> &'static Path {
-    failing::program(env!("CARGO_TARGET_TMPDIR"), "faults")
+    failing::program(env!("CARGO_TARGET_TMPDIR"), "faults", Mode::GUARD)
 }
 
 /// The node processes: those that are not `blizzard` itself.

@@ -9,6 +9,11 @@ use blizzard_tests::workdir::WorkDir;
 /// Compiles `body`, the inside of `main` with `node` and a shared array of 512 longs that node 0 has written last, and runs it on `nodes`
 /// nodes.
 fn run_on(name: &str, nodes: u32, body: &str) -> Outcome {
+    run_in(&[], name, nodes, body)
+}
+
+/// The same, with more options of `blizzard run`.
+fn run_in(options: &[&str], name: &str, nodes: u32, body: &str) -> Outcome {
     let work = WorkDir::new(&format!("gate::{name}")).unwrap();
     let source = work.path().join("prog.c");
     let text = format!(
@@ -48,8 +53,8 @@ fn run_on(name: &str, nodes: u32, body: &str) -> Outcome {
         output: &program,
     };
     compile(&job).unwrap();
-    let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--"]);
-    run(command.arg(&program), "", LIMIT).unwrap()
+    let mut command = tool::blizzard(["run", "-n", &nodes.to_string()]);
+    run(command.args(options).arg("--").arg(&program), "", LIMIT).unwrap()
 }
 
 fn assert_fails(outcome: &Outcome, text: &str) {
@@ -184,10 +189,22 @@ fn pointers_that_cannot_be_prepared_are_named() {
             "{ stack_t s = { .ss_sp = (void *)shared, .ss_size = 4096 }; sigaltstack(&s, 0); }",
             "(sigaltstack) has a pointer",
         ),
-        ("unknown", "syscall(1999, 1, shared)", "system call 1999 (unknown) has a pointer into shared memory"),
     ] {
         let outcome = run_on(name, 2, &format!("if (node == 1) {call}; bz_barrier(); return 0;"));
         assert_fails(&outcome, says);
         assert_fails(&outcome, "node 1: system call ");
     }
+}
+
+/// Of a call that the table does not have nobody knows what the kernel would touch.
+#[test]
+fn a_call_of_unknown_number_gets_no_shared_memory() {
+    let body = "if (node == 1) printf(\"%ld %d\\n\", syscall(1999, 1, shared), errno == EFAULT || errno == ENOSYS);
+        bz_barrier(); return 0;";
+    let says = "node 1: system call 1999 (unknown) has a pointer into shared memory";
+    assert_fails(&run_in(&["--access", "tests"], "unknown-tests", 2, body), says);
+    // The kernel finds no memory there.
+    let outcome = run_in(&["--access", "guard"], "unknown-guard", 2, body);
+    assert!(outcome.stderr_text().contains(says), "{}", outcome.describe());
+    assert_eq!(outcome.success().unwrap().stdout_text(), "-1 1\n");
 }

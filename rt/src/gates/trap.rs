@@ -10,6 +10,7 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
+use crate::process::alternate_stack::handler_entry;
 use crate::process::own_stack;
 use crate::process::process;
 use crate::process::resume;
@@ -18,7 +19,6 @@ use crate::system_calls::execution::{signal_sets, situation};
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
 use crate::system_calls::signals::{sent_sigtrap, wrapper};
 use blizzard_contract::Counter;
-use core::arch::naked_asm;
 
 /// Installs the handler.
 ///
@@ -38,20 +38,7 @@ pub unsafe fn install() -> sys::Result<()> {
 /// Entered by the kernel only.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {rust}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2: ret",      // to the restorer
-        rust = sym on_trap,
-    )
+    handler_entry!(on_trap)
 }
 
 /// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
@@ -111,6 +98,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::arch::naked_asm;
     use blizzard_contract::{ModuleInfo, TrapEntry};
     use core::sync::atomic::{AtomicU64, Ordering};
 

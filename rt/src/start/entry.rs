@@ -24,6 +24,8 @@ use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
+use crate::memory::access_control::program;
+use crate::process::alternate_stack;
 use crate::process::process::{self, Gates};
 use crate::process::tags;
 use crate::start::loader;
@@ -157,6 +159,11 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
                 "cannot intercept system calls (Syscall User Dispatch: {e}); \
                  a run of several nodes needs Linux 5.11 or later, not inside a sandbox that filters prctl"
             ));
+        }
+    }
+    if process::nodes() > 1 && program::UNTESTED_FAULTS {
+        if let Err(e) = alternate_stack::prepare() {
+            give_up(format_args!("cannot make a stack for signals: {e}"));
         }
     }
     if process::nodes() > 1 || info.interp_va == 0 || source::active() {

@@ -6,6 +6,7 @@ use crate::kernel::limits;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
 use crate::memory::access_control::program;
+use crate::process::alternate_stack;
 use crate::process::process;
 use crate::system_calls::execution::call::Call;
 use crate::system_calls::gate::{loading, own_file};
@@ -37,6 +38,8 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
         }
         // SAFETY: passed on from the caller.
         Action::KeepGs => unsafe { keep_gs(&call.args) },
+        // SAFETY: passed on from the caller.
+        Action::KeepAlternateStack => unsafe { alternate_stack::call(call.kernel_arguments()[0], call.args[1]) },
         Action::Execute(_) => {
             leave_limits();
             None

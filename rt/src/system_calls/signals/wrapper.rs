@@ -15,6 +15,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, restorer};
+use crate::process::alternate_stack::{self, handler_entry};
 use crate::process::own_stack;
 use crate::process::resume;
 use crate::process::string_piece;
@@ -30,7 +31,6 @@ use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, is_functi
 use crate::system_calls::signals::carried::carry_out::{Left, leave};
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::sent_sigtrap;
-use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
 /// Whether the kernel's action is the wrapper.
@@ -93,25 +93,13 @@ pub unsafe fn stand_before_faults() -> sys::Result<()> {
 /// Entered by the kernel only: edi signal, rsi information, rdx context.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {decide}",  // rsp is 8 off 16 at handler entry, aligned after three pushes
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",        // the program's handler, as if the kernel had called it
-        "2: ret",         // put off or ignored: to the restorer
-        decide = sym decide,
-    )
+    handler_entry!(decide)
 }
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
 extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
     own_stack::note_alternate(context.stack);
+    alternate_stack::refuse_shared_stack(context);
     // SAFETY: the kernel's frame.
     match unsafe { leave(info, context) } {
         Left::End if signal == libc::SIGSEGV && info.si_code > 0 => return 0,

@@ -55,6 +55,8 @@ const PAGES: Arg = Mapped(1, 0, 0);
 
 /// Guarded code reaches shared memory by it.
 const GS: Action = if cfg!(feature = "guard") { Action::KeepGs } else { Make };
+/// There a stack in shared memory faults.
+const ALTERNATE: Action = if cfg!(feature = "guard") { Action::KeepAlternateStack } else { Make };
 const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
 const SHM_EXEC: u32 = libc::SHM_EXEC as u32;
 
@@ -230,7 +232,7 @@ pub const CALLS: &[Row] = &[
     call!(128 rt_sigtimedwait, In(By(3)), Out(Bytes(SIGINFO)), In(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Timespec(2)),
     call!(129 rt_sigqueueinfo, Num, Num, In(Bytes(SIGINFO))),
     call!(130 rt_sigsuspend, In(By(1)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(0)),
-    call!(131 sigaltstack, L(SignalStack), Out(Bytes(24))),
+    call!(131 sigaltstack, L(SignalStack), Out(Bytes(24)); [ALTERNATE, ALTERNATE, Make, Make]),
     call!(132 utime, Str, In(Bytes(16))),
     call!(133 mknod, Str),
     call!(134 uselib, Str),

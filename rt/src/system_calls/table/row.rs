@@ -193,6 +193,8 @@ pub enum Action {
     KeepDispatch(i32),
     /// The base of %gs is the runtime's, and 0 for the program, which may set nothing else.
     KeepGs,
+    /// The program does not see the runtime's alternate stack, which is there whenever it has none.
+    KeepAlternateStack,
     /// Pages are locked when they are first used, not at once.
     LockWhenUsed,
     /// Limits are counted without what the runtime needs.

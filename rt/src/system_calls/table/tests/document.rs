@@ -152,7 +152,7 @@ fn action(action: Action) -> String {
         Action::SignalMask | Action::CopyMask => "keeps the runtime's signals".into(),
         Action::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
         Action::KeepDispatch(e) => format!("of the dispatch of system calls: refused, {}", error(e)),
-        Action::KeepGs => unreachable!("of guarded code"),
+        Action::KeepGs | Action::KeepAlternateStack => unreachable!("of guarded code"),
         Action::LockWhenUsed => "locks pages when they are first used".into(),
         Action::Limits => "without what the runtime needs".into(),
         Action::OpenLibrary(path) => format!("of the dynamic loader: the rewritten form of argument {}", path + 1),

@@ -1,0 +1,166 @@
+//! The alternate stack of a program that has none of its own.
+//!
+//! Purpose: where shared memory faults, a stack in it faults, too, and the kernel cannot begin a handler there: it would end the node without a word. So
+//! handlers begin on a stack of the runtime's, and what the kernel has built goes to the program's stack at once, where it would be otherwise. Input: the frame
+//! of a signal. Output: the frame in its place, or the end of the run, with a line that names the stack.
+//! **Invariants**
+//! * Nothing stays on this stack: no handler finds another one's frame there.
+//! * A frame keeps its distance to 64 bytes: the kernel reads the vector state from there again.
+//! * The program sees no stack that it has not set, but in the context of a handler.
+//!
+//! Source: `sigaltstack(2)`; Linux `arch/x86/kernel/signal.c` (`get_sigframe`).
+
+use crate::kernel::limits;
+use crate::kernel::owned::PerThread;
+use crate::kernel::sys;
+use crate::kernel::ucontext::{self, REG_RIP, REG_RSP, Ucontext};
+use crate::memory::access_control::program;
+use crate::process::private_stack;
+use crate::process::process;
+use crate::process::tags;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the stack. The vector state alone may have 11 KiB (AMX).
+pub const BYTES: u64 = 1 << 16;
+const PAGE: u64 = 4096;
+/// What a function may use below its stack pointer. Source: psABI, 3.2.2.
+const RED_ZONE: u64 = 128;
+
+/// Where it begins; 0: there is none.
+pub static BEGIN: PerThread<AtomicU64> = PerThread::new(AtomicU64::new(0));
+
+/// `stack_t` of the kernel: where it begins, flags, bytes.
+type Description = [u64; 3];
+
+/// Makes the stack and tells the kernel; before the program runs.
+///
+/// # Errors
+/// The kernel's.
+pub fn prepare() -> sys::Result<()> {
+    limits::make_room(BYTES + PAGE, true);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+    // SAFETY: new anonymous memory, whose lowest page nothing uses.
+    let at = unsafe {
+        let at = sys::mmap(0, BYTES + PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        sys::mprotect(at, PAGE, libc::PROT_NONE)?;
+        at + PAGE
+    };
+    BEGIN.store(at, Ordering::Relaxed);
+    tell_kernel()
+}
+
+fn tell_kernel() -> sys::Result<()> {
+    let own: Description = [BEGIN.load(Ordering::Relaxed), 0, BYTES];
+    // SAFETY: the kernel reads the description; nothing else uses the stack.
+    unsafe { sys::call(libc::SYS_sigaltstack, [&raw const own as u64, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// `sigaltstack` of the program: what the kernel is to read, and where the program has room for the stack of before; 0: it does not ask. `None`: this stack does
+/// not exist, and the program makes the call.
+///
+/// # Safety
+/// The program's call, its memory accessible.
+pub unsafe fn call(new: u64, old: u64) -> Option<i64> {
+    let begin = BEGIN.load(Ordering::Relaxed);
+    if begin == 0 {
+        return None;
+    }
+    let mut before: Description = [0; 3];
+    let room = if old == 0 { 0 } else { &raw mut before as u64 };
+    // SAFETY: passed on from the caller; the kernel writes what it finds to `before`.
+    let result = unsafe { sys::raw(libc::SYS_sigaltstack, [new, room, 0, 0, 0, 0]) };
+    if result != 0 {
+        return Some(result);
+    }
+    if old != 0 {
+        if before[0] == begin {
+            before = [0, libc::SS_DISABLE as u64, 0];
+        }
+        let bytes = before.map(u64::to_ne_bytes);
+        // SAFETY: passed on from the caller: the program has room for it there.
+        if let Err(sys::Errno(e)) = unsafe { program::write(old, bytes.as_flattened()) } {
+            return Some(-i64::from(e));
+        }
+    }
+    let mut now: Description = [0; 3];
+    // SAFETY: the kernel writes what it has to `now`.
+    unsafe { sys::raw(libc::SYS_sigaltstack, [0, &raw mut now as u64, 0, 0, 0, 0]) };
+    if now[1] & libc::SS_DISABLE as u64 != 0 {
+        let _ = tell_kernel();
+    }
+    Some(0)
+}
+
+/// Ends the run where a signal has found the stack in shared memory that faults.
+pub fn refuse_shared_stack(context: &Ucontext) {
+    let rsp = context.gregs[REG_RSP];
+    if program::UNTESTED_FAULTS && program::in_segment(rsp) && process::nodes() > 1 && !tags::detached() {
+        private_stack::refuse(rsp, context.gregs[REG_RIP], "the stack pointer was set to");
+    }
+}
+
+/// Moves the frame that the kernel has built on this stack, from `frame` to the stack's end, to the stack of the program. By how much.
+///
+/// # Safety
+/// Called by [`handler_entry`] only.
+pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64) -> u64 {
+    let begin = BEGIN.load(Ordering::Relaxed);
+    refuse_shared_stack(context);
+    let rsp = context.gregs[REG_RSP];
+    if rsp.wrapping_sub(begin) < BYTES {
+        // The copy below has faulted: the program's stack has no room.
+        ucontext::default_action(libc::SIGSEGV);
+        sys::unblock_signals(1 << (libc::SIGSEGV - 1));
+    }
+    let bytes = begin + BYTES - frame;
+    let to = (rsp.wrapping_sub(RED_ZONE) & !63).wrapping_sub(bytes);
+    let delta = to.wrapping_sub(frame);
+    if context.fpstate != 0 {
+        context.fpstate = context.fpstate.wrapping_add(delta);
+    }
+    // SAFETY: the kernel's frame; the memory below the program's stack pointer and its red zone is nobody's, or faults.
+    unsafe { core::ptr::copy_nonoverlapping(frame as *const u8, to as *mut u8, bytes as usize) };
+    delta
+}
+
+/// The entry of a handler: `edi` signal, `rsi` information, `rdx` context. `$decide` gets them and returns a handler of the program's, which begins on the
+/// frame that the kernel has built, or 0.
+macro_rules! handler_entry {
+    ($decide:path) => {
+        core::arch::naked_asm!(
+            "mov rax, rsp",
+            "sub rax, qword ptr [rip + {begin}]",
+            "cmp rax, {bytes}",
+            "jae 3f",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "mov rdi, rdx",
+            "lea rsi, [rsp + 24]",
+            "call {move_frame}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "add rdx, rax",
+            "add rsi, rax",
+            "add rsp, rax",
+            "3:",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {decide}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "test rax, rax",
+            "jz 2f",
+            "jmp rax", // the program's handler, as if the kernel had called it
+            "2: ret",  // to the restorer
+            begin = sym $crate::process::alternate_stack::BEGIN,
+            bytes = const $crate::process::alternate_stack::BYTES,
+            move_frame = sym $crate::process::alternate_stack::move_frame,
+            decide = sym $decide,
+        )
+    };
+}
+pub(crate) use handler_entry;

@@ -389,29 +389,29 @@ fn replace_timeout(call: &Call, scratch: &mut Scratch, new: &mut [u64; 6]) {
     }
 }
 
-/// A peer has called in a system call, at this stage of its stub: back to the gate, unless the call is over.
+/// A peer has called in a system call, at this stage of its stub: back to the gate, unless the call is over. Whether it goes back.
 ///
 /// # Safety
 /// The context stands there.
-pub unsafe fn called(context: &mut Ucontext, stage: Stage) {
-    match stage {
-        Stage::Before => take_back(context),
-        Stage::After if stubs::is_interrupted(context) => take_back(context),
+pub unsafe fn called(context: &mut Ucontext, stage: Stage) -> bool {
+    if stage == Stage::After && !stubs::is_interrupted(context) {
         // SAFETY: the kernel has just made the call.
-        Stage::After => unsafe { go_on_with_the_rest(context) },
+        return unsafe { go_on_with_the_rest(context) };
     }
+    take_back(context);
+    true
 }
 
-/// Takes a transfer of which a part is done back to its beginning, to go on with the rest. Else the call is done: the doorbell is set.
+/// Takes a transfer of which a part is done back to its beginning, to go on with the rest. Else the call is done: the doorbell is set. Whether there is a rest.
 ///
 /// # Safety
 /// The context stands right behind a call.
-unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
+unsafe fn go_on_with_the_rest(context: &mut Ucontext) -> bool {
     let (nr, result) = (CALL.load(Ordering::Relaxed), context.gregs[REG_RAX] as i64);
     // The arguments are those for the rest, if it is one.
     // SAFETY: passed on from the caller.
     if unsafe { !transfers::goes_on(row(nr), &arguments(context), result) } {
-        return;
+        return false;
     }
     // SAFETY: the call has just returned, and nothing of the program has run since then.
     unsafe { given::give_back(result) };
@@ -423,6 +423,7 @@ unsafe fn go_on_with_the_rest(context: &mut Ucontext) {
     let done = scratch.going_on(place, &args, pending).map_or(0, |p| p.done) + result as u64;
     scratch.partial = Some(Partial { place, args, done });
     stubs::DONE_BEFORE.store(done, Ordering::Relaxed);
+    true
 }
 
 /// A handler of the program runs behind a call, whose stub has all that the result takes: it may jump away.

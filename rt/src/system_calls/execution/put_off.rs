@@ -80,6 +80,12 @@ pub fn ring() {
     unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.store(1, Ordering::Relaxed);
 }
 
+/// Whether the next poll enters the runtime.
+pub fn is_rung() -> bool {
+    // SAFETY: as in [`ring`].
+    unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.load(Ordering::Relaxed) != 0
+}
+
 /// Silences the doorbell: what rang it is none of this process's business.
 pub fn silence_doorbell() {
     // SAFETY: the shared context page is mapped for the process's life.

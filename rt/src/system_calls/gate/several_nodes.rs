@@ -20,6 +20,7 @@ use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
+use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
@@ -45,7 +46,10 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         return;
     }
     tags::count(Counter::Syscalls);
-    // A system call is a safe point.
+    // A system call is a safe point. Code without polls has few others.
+    if program::UNTESTED_FAULTS && put_off::is_rung() {
+        interruptions::without_forgetting(process::poll);
+    }
     interruptions::let_in_before(&call, safe_points::safe_point);
     let masks = call.row.several == Action::SignalMask;
     let mut mask = if masks { safe_points::hold() } else { 0 };

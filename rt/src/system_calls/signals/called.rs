@@ -5,7 +5,7 @@
 //!
 //! | where it has interrupted | what is done |
 //! |---|---|
-//! | a system call | [`interruptions::called`] |
+//! | a system call | [`interruptions::called`]; where that is over, a later signal |
 //! | code that may rely on a tag: full code, a test in plain code | the next poll or call answers, or a later signal |
 //! | an access in plain code, behind its test | the context goes back to the test; answered |
 //! | the runtime | it looks itself before it goes back to the program |
@@ -49,8 +49,9 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
     let at = context.gregs[REG_RIP];
     let (mut comes_back, mut soon) = (false, false);
     match stubs::stage(at) {
+        // Behind a call that is over nothing may ask for a while.
         // SAFETY: the context stands there.
-        Some(stage) => unsafe { interruptions::called(context, stage) },
+        Some(stage) => (comes_back, soon) = (unsafe { !interruptions::called(context, stage) }, true),
         None if relies_on_tags(at) => match MODULES.plain_test_of(at) {
             Some(test) => {
                 context.gregs[REG_RIP] = test;
@@ -63,7 +64,8 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
                 interruptions::goes_back_if_prepared();
             }
         },
-        None if stubs::contains(at) || process::is_inside() => {}
+        None if process::is_inside() => {}
+        None if stubs::contains(at) => (comes_back, soon) = (true, true),
         None => return answer(context),
     }
     if comes_back || put_off::has_of_program() {

@@ -98,8 +98,8 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::arch::naked_asm;
     use blizzard_contract::{ModuleInfo, TrapEntry};
+    use core::arch::naked_asm;
     use core::sync::atomic::{AtomicU64, Ordering};
 
     /// Executes a real `int3` under the real handler: the frame must come back at the address that the map names.

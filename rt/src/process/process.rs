@@ -172,19 +172,14 @@ pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
         // functions of the interface do not nest.
         return run(Host::Node(unsafe { &mut *lent }));
     }
-    let result = with_call(name, |call| match call {
+    with_call(name, |call| match call {
         Call::Single(_) => run(Host::Alone),
         Call::Several(node) => {
             let result = run(Host::Node(node));
             node.transport.interrupt_told();
             result
         }
-    });
-    // What the call has brought about for this node itself: code without polls does not ask, and no peer interrupts it.
-    if UNTESTED_FAULTS && user_handlers::wants_poll() {
-        poll();
-    }
-    result
+    })
 }
 
 /// [`with_host`] for a gate.
@@ -212,6 +207,15 @@ pub fn learnt() -> u64 {
 }
 
 fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
+    let result = make_call(name, run);
+    // What is there for this node itself: code without polls does not ask, and no peer interrupts it.
+    if UNTESTED_FAULTS && user_handlers::wants_poll() {
+        poll();
+    }
+    result
+}
+
+fn make_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
     match GLOBAL.mode.load(Ordering::Relaxed) {
         mode::SINGLE => {
             // SAFETY: initialised by `start` before it set the mode.

@@ -33,6 +33,7 @@ use crate::system_calls::signals::actions::DEFAULT;
 use crate::system_calls::signals::carried::carry_out::{Shared, carry_out, grant_by_node, refuse};
 use crate::system_calls::signals::carried::refused::Refused;
 use crate::system_calls::signals::untested;
+use crate::tempest::faults;
 use blizzard_contract::{self as contract, guard_tags as tags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -249,6 +250,7 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
                 return true;
             }
             let distance = PROGRAM.runtime_address(address).wrapping_sub(address);
+            faults::note_pc(context.gregs[REG_RIP]);
             // SAFETY: the kernel's context, of the fault of what it is in front of. The wrapper has made it leave its slot.
             match unsafe { carry_out(context, address, &mut Shared { distance, grant: &mut grant_by_node }) } {
                 Ok(()) => return true,

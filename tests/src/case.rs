@@ -287,6 +287,9 @@ impl Case {
         if d.all_checks_only && mode.checks != "all" {
             return Ok(());
         }
+        if d.tests_only && mode.access == "guard" {
+            return Ok(());
+        }
         let of_guard = d.refuse_guard.as_ref().filter(|_| mode.access == "guard");
         if let Some(text) = d.refuse.as_ref().or(of_guard) {
             if mode.checks != "all" {

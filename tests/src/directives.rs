@@ -22,6 +22,7 @@
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `checks: all` | run rewritten with all checks only: what it tests is done by checks |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
+//! | `access: tests` | guarded code is not tried |
 //! | `refuse-guard: text` | the rewrite with `--access guard` must be refused with this text |
 //! | `timeout: 60` | seconds for one run; default [`LIMIT`] |
 
@@ -59,6 +60,7 @@ pub struct Directives {
     pub all_checks_only: bool,
     pub refuse: Option<String>,
     pub refuse_guard: Option<String>,
+    pub tests_only: bool,
     pub timeout_s: u64,
 }
 
@@ -92,6 +94,7 @@ impl Directives {
             all_checks_only: false,
             refuse: None,
             refuse_guard: None,
+            tests_only: false,
             timeout_s: LIMIT.as_secs(),
         };
         for line in lines {
@@ -152,6 +155,7 @@ impl Directives {
             "shared" => self.shared = numbers()?,
             "checks" if value == "all" => self.all_checks_only = true,
             "refuse" => self.refuse = Some(value.into()),
+            "access" if value == "tests" => self.tests_only = true,
             "refuse-guard" => self.refuse_guard = Some(value.into()),
             "timeout" => self.timeout_s = value.parse().map_err(|_| "not a number")?,
             _ => return Err("unknown directive".into()),

@@ -1,3 +1,4 @@
+//# access: tests
 //# compilers: clang
 //# flags: -O2 | -O1 | -O0
 //# link: -fbasic-block-sections=all | -fbasic-block-sections=all -no-pie

@@ -1,4 +1,4 @@
-//! The examples and EM3D print the same on any number of nodes as by themselves.
+//! The examples, EM3D and the kernels print the same on any number of nodes as by themselves.
 
 use blizzard_test_harness::tool;
 use blizzard_tests::tool;
@@ -11,6 +11,7 @@ blizzard_test_harness::tests! {
     fetch,
     histogram,
     em3d,
+    kernels,
     update_protocol,
     migratory_protocol,
     home_pages,
@@ -31,7 +32,7 @@ fn compile(source: &Path) -> (TempDir, PathBuf) {
     let flags = |option| tool::config(option).unwrap();
     let mut cc = tool("cc");
     cc.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
-    output(cc.arg("-o").arg(&program));
+    output(cc.arg("-lm").arg("-o").arg(&program));
     (folder, program)
 }
 
@@ -83,6 +84,28 @@ fn em3d() {
     compare(&program, &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"], all);
     compare(&program, &["--nodes", "128", "--iters", "0"], &[4]);
     compare(&program, &["--nodes", "1000", "--iters", "3", "--degree", "17", "--remote-percent", "0"], &[3, 32]);
+}
+
+/// Each kernel, at a size that takes no time.
+fn kernels() {
+    let sizes = [
+        ("fft", "5"),
+        ("radix", "5000"),
+        ("lu-contiguous", "96"),
+        ("lu-rows", "96"),
+        ("octree", "200"),
+        ("tasks", "64"),
+        ("spin", "50"),
+        ("pool", "4096"),
+    ];
+    let folder = repository().join("bench-apps/kernels");
+    for (name, size) in sizes {
+        let (_folder, program) = compile(&folder.join(name).with_extension("c"));
+        let out = compare(&program, &[size], &[1, 2, 3]);
+        assert!(out.starts_with(&format!("{name}: checksum ")), "{out}");
+    }
+    let sources = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    assert_eq!(sources.filter(|path| path.extension().is_some_and(|e| e == "c")).count(), sizes.len());
 }
 
 /// A protocol of the application's own: fewer messages than the built-in one needs, and the same values on any number of nodes. One node

@@ -30,7 +30,7 @@ unsigned bz_node(void);
 unsigned bz_nodes(void);
 
 /* Shared memory: `bytes` bytes, all zero, aligned to 64 bytes; any node may call it, and any node may use the result.
- * Its pages' homes are spread over the nodes. NULL when the segment is full, after a line on standard
+ * Its pages' homes are spread over the nodes; with `--homes first-touch` those of at most 64 KiB are on the node that allocates. NULL when the segment is full, after a line on standard
  * error that names the call, the bytes asked and the bytes free: `blizzard run --segment-gib` enlarges it. 0 bytes give a pointer that may be freed. */
 void *bz_alloc(size_t bytes);
 /* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
@@ -51,7 +51,7 @@ typedef struct bz_attributes {
     /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is. */
     uint32_t protocol;
 } bz_attributes_t;
-/* Shared memory as bz_alloc, with these attributes (NULL: bz_alloc). Each combination that is not the run's own has a part of the segment of its own: for the
+/* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Each combination that is not the run's own has a part of the segment of its own: for the
  * policies a 256th of it (256 MiB of the usual 64 GiB), for BZ_HOMES_NODE a 128th to a 64th of the node's part (256 MiB with two nodes). NULL when
  * that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);

@@ -11,7 +11,8 @@ use crate::insert::site::{
     Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
 };
 use crate::insert::stubs::{
-    bit_string, chained_stub, denies, miss_call, shared_tail, short_stub, straddle_test, test_tag,
+    bit_string, chained_stub, denies, miss_call, shared_tail, short_stub, spilled_straddle_test, straddle_test,
+    test_tag,
 };
 use crate::plan::checks::Planned;
 use crate::plan::decision::{Decision, is_big};
@@ -83,6 +84,8 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     }
     if short && p.bytes > 1 {
         straddle_test(code, site, p, s, behind)?;
+    } else if saved.flags.is_none() && bits.is_none() && p.bytes > 1 && restart.is_none() {
+        spilled_straddle_test(code, site, p, s, &saved, behind)?;
     }
     saved.undo_cold(code);
     miss_call(code, site, p)?;

@@ -7,7 +7,7 @@ use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain, XSAVE_BYTES};
 use crate::insert::asm::{self, Mem, RAX, RSP};
 use crate::insert::code::{Buffer, Code, Target};
-use crate::insert::site::{Done, RED_ZONE, Site, address, bit_offset, bit_word, place_regs};
+use crate::insert::site::{Done, RED_ZONE, Saved, Site, address, bit_offset, bit_word, place_regs};
 use crate::plan::loop_tests::Limit;
 use blizzard_contract as contract;
 use blizzard_contract::miss_desc;
@@ -127,20 +127,47 @@ pub(super) fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
     }
 }
 
-/// The second block's tag may be why the test failed though the access does not reach it.
+/// The second block's tag may be why the test failed though the access does not reach it: then goes on at the access.
 pub(super) fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) -> Done {
+    let real = reaches_on(code, site, p, s, 0)?;
     let cold = &mut code.cold;
-    address(cold, site, p.at, s, 0)?;
-    asm::and32(&mut cold.bytes, s, 63);
-    asm::cmp32(&mut cold.bytes, s, (contract::BLOCK_BYTES - u64::from(p.bytes)) as i8);
-    let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
-    address(cold, site, p.at, s, 0)?;
-    asm::shr(&mut cold.bytes, s, contract::BLOCK_SHIFT as u8);
-    asm::test8(&mut cold.bytes, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
     cold.fix(back, Target::Insn { id: site.id, delta: access });
     asm::land8(&mut cold.bytes, real);
     Ok(())
+}
+
+/// [`straddle_test`] where registers are spilled: they are the program's again at the access, and still spilled behind the test.
+pub(super) fn spilled_straddle_test(
+    code: &mut Code,
+    site: &Site,
+    p: &Plain,
+    s: u8,
+    saved: &Saved,
+    access: u32,
+) -> Done {
+    let real = reaches_on(code, site, p, s, saved.rsp_moved())?;
+    let denied = asm::jcc8(&mut code.cold.bytes, asm::CC_NE);
+    saved.undo_cold(code);
+    let cold = &mut code.cold;
+    let back = asm::jmp32(&mut cold.bytes);
+    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    asm::land8(&mut cold.bytes, denied);
+    asm::land8(&mut cold.bytes, real);
+    Ok(())
+}
+
+/// A short jump where the access touches two blocks, and behind it, in the flags, whether the first one's tag allows it.
+fn reaches_on(code: &mut Code, site: &Site, p: &Plain, s: u8, rsp_moved: i32) -> Result<usize, &'static str> {
+    let cold = &mut code.cold;
+    address(cold, site, p.at, s, rsp_moved)?;
+    asm::and32(&mut cold.bytes, s, 63);
+    asm::cmp32(&mut cold.bytes, s, (contract::BLOCK_BYTES - u64::from(p.bytes)) as i8);
+    let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
+    address(cold, site, p.at, s, rsp_moved)?;
+    asm::shr(&mut cold.bytes, s, contract::BLOCK_SHIFT as u8);
+    asm::test8(&mut cold.bytes, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
+    Ok(real)
 }
 
 pub(super) fn miss_descriptor(p: &Plain) -> u32 {

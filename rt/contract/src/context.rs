@@ -165,7 +165,9 @@ pub struct SharedContext {
     _line1: [u32; 12],
     /// Written by the owner: grows with each look at its rings. Whoever waits for the owner sees by it that the owner lives.
     pub beat: u32,
-    _line2: [u32; 15],
+    /// Written by the owner where a wait takes long: the processor that it ran on then, plus 1; 0 before that.
+    pub processor: u32,
+    _line2: [u32; 14],
     /// Written by the owner alone: [`LIMIT_UP`], [`LIMIT_DOWN`].
     pub limits: [u64; 2],
     _line3: [u64; 6],

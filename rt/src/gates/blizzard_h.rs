@@ -88,7 +88,11 @@ extern "C" fn bz_nodes() -> u32 {
 }
 
 extern "C" fn bz_alloc(bytes: usize) -> *mut u8 {
-    allocate("bz_alloc", bytes, |defaults| defaults)
+    let result = with_run("bz_alloc", |call| match call {
+        Call::Several(node) => node.alloc_plain(bytes as u64),
+        Call::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64),
+    });
+    handed_out("bz_alloc", bytes, result)
 }
 
 extern "C" fn bz_alloc_on(home: u32, bytes: usize) -> *mut u8 {
@@ -136,6 +140,11 @@ fn allocate(function: &str, bytes: usize, choose: impl FnOnce(Attributes) -> Att
         Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64),
         Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64),
     });
+    handed_out(function, bytes, result)
+}
+
+/// What an allocation returns; one that has failed says so.
+fn handed_out(function: &str, bytes: usize, result: Result<u64, Full>) -> *mut u8 {
     match result {
         Ok(addr) => addr as *mut u8,
         Err(Full { free_bytes }) => {

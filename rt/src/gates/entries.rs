@@ -18,7 +18,7 @@ use crate::node::access::Lane;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RED_ZONE, restore, save};
 use crate::process::groups::{Lanes, require_group};
-use crate::process::process;
+use crate::process::process::{self, Run};
 use crate::process::tags;
 use crate::process::vsib;
 use crate::system_calls::execution::given;
@@ -47,6 +47,22 @@ pub unsafe extern "C" fn miss() {
     )
 }
 
+/// [`miss`] in a run with fewer processors than nodes.
+///
+/// # Safety
+/// As [`miss`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn miss_crowded() {
+    naked_asm!(
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 16",
+        rust = sym on_miss_crowded,
+    )
+}
+
 /// `GATE_POLL`: runs what waits behind the doorbell. Clobbers nothing.
 ///
 /// # Safety
@@ -55,6 +71,8 @@ pub unsafe extern "C" fn miss() {
 pub unsafe extern "C" fn poll() {
     naked_asm!(
         save!(),
+        "mov rdi, rbp",
+        "mov rsi, rbx",
         "call {rust}",
         restore!(),
         "ret",
@@ -245,15 +263,28 @@ extern "C" fn on_miss(frame: &mut Frame) {
     put_off::keep_ringing();
 }
 
-/// The Rust half of [`poll`].
-extern "C" fn on_poll() {
+/// The Rust half of [`miss_crowded`].
+extern "C" fn on_miss_crowded(frame: &mut Frame) {
+    on_miss(frame);
+    process::expect_spin();
+}
+
+/// The Rust half of [`poll`]. `vectors`: xmm0-15.
+extern "C" fn on_poll(frame: &Frame, vectors: &[u64; 32]) {
     if tags::detached() {
         process::silence_doorbell();
     } else {
-        process::poll();
+        process::poll_in_loop(|| hash(frame, vectors));
     }
     // A poll is a safe point: nothing of the program waits between a check and its access.
     safe_points::safe_point();
+}
+
+/// Names what the program has in its registers, and where it polls: the stub's return address is on the stack.
+fn hash(frame: &Frame, vectors: &[u64; 32]) -> u64 {
+    let words = frame.gpr.iter().chain([&frame.return_address]).chain(&frame.args).chain(vectors);
+    // FNV, by words.
+    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29))
 }
 
 /// The Rust half of [`fork_child`].
@@ -300,12 +331,13 @@ extern "C" fn on_group(frame: &mut Frame) {
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
 /// [`contract::GATE_MISS`], [`contract::GATE_POLL`], [`contract::GATE_STRING`], [`contract::GATE_VSIB`], [`contract::GATE_SYSCALL`], [`contract::GATE_GROUP`],
-/// [`contract::GATE_STACK`]. `alone`: in a run of
+/// [`contract::GATE_STACK`]. In a run of
 /// one node nothing is inaccessible, so most system calls are the program's own.
-pub fn addresses(alone: bool) -> [u64; 7] {
-    let syscall = if alone { syscall_alone as *const () } else { syscall as *const () };
+pub fn addresses(run: Run) -> [u64; 7] {
+    let syscall = if run == Run::Alone { syscall_alone as *const () } else { syscall as *const () };
+    let miss = if run == Run::Crowded { miss_crowded as *const () } else { miss as *const () };
     [
-        miss as *const () as u64,
+        miss as u64,
         poll as *const () as u64,
         string as *const () as u64,
         vsib as *const () as u64,

@@ -238,6 +238,32 @@ pub fn sched_yield() {
     let _ = unsafe { raw(libc::SYS_sched_yield, [0; 6]) };
 }
 
+/// Words of a set of processors: enough for 1,024.
+pub const PROCESSOR_WORDS: usize = 16;
+
+/// The processor that the calling thread runs on.
+pub fn processor() -> Option<u32> {
+    let mut processor = 0u32;
+    // SAFETY: the kernel writes the word.
+    let result = unsafe { raw(libc::SYS_getcpu, [(&raw mut processor) as u64, 0, 0, 0, 0, 0]) };
+    (result == 0).then_some(processor)
+}
+
+/// The processors that the calling thread may use, if the kernel has no more than a set holds.
+pub fn allowed_processors() -> Option<[u64; PROCESSOR_WORDS]> {
+    let mut set = [0u64; PROCESSOR_WORDS];
+    let bytes = size_of_val(&set) as u64;
+    // SAFETY: the kernel writes at most so many bytes.
+    let result = unsafe { raw(libc::SYS_sched_getaffinity, [0, bytes, set.as_mut_ptr() as u64, 0, 0, 0]) };
+    (result > 0).then_some(set)
+}
+
+/// Lets the calling thread use these processors only.
+pub fn allow_processors(set: &[u64; PROCESSOR_WORDS]) {
+    // SAFETY: the kernel reads the set. Refused when it names no processor that there is; then nothing changes.
+    let _ = unsafe { raw(libc::SYS_sched_setaffinity, [0, size_of_val(set) as u64, set.as_ptr() as u64, 0, 0, 0]) };
+}
+
 /// Time of a clock in nanoseconds; 0 when there is no such clock.
 pub fn clock_ns(clock: i64) -> i64 {
     let mut time = [0i64; 2];
@@ -262,6 +288,20 @@ pub fn monotonic_ns() -> u64 {
     let _ =
         unsafe { raw(libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as u64, time.as_mut_ptr() as u64, 0, 0, 0, 0]) };
     time[0] * 1_000_000_000 + time[1]
+}
+
+/// Stands for the calling process in [`processor_time_ns`]; no other one has this number.
+pub const OWN_PROCESS: u32 = 0;
+
+/// Processor time of a process, in nanoseconds, up to this moment; `None` when there is no such process.
+pub fn processor_time_ns(pid: u32) -> Option<u64> {
+    // The clock of a whole process that counts what the scheduler does (clock_getcpuclockid).
+    const SCHEDULED: u64 = 2;
+    let clock = (!i64::from(pid) << 3) as u64 | SCHEDULED;
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel fills the two words (a timespec).
+    let result = unsafe { raw(libc::SYS_clock_gettime, [clock, time.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    (result == 0).then(|| time[0] * 1_000_000_000 + time[1])
 }
 
 /// Ends the process.
@@ -514,7 +554,27 @@ mod tests {
             munmap(at, 8192).unwrap();
         }
         assert!(monotonic_ns() > 0);
+        let before = processor_time_ns(std::process::id()).unwrap();
+        while processor_time_ns(std::process::id()).unwrap() == before {}
+        assert_eq!(processor_time_ns(0x7fff_fff0), None);
         assert_eq!(getpid(), std::process::id() as i32);
+    }
+
+    #[test]
+    fn a_thread_goes_to_the_processor_that_it_is_allowed() {
+        let all = allowed_processors().unwrap();
+        let here = processor().unwrap() as usize;
+        assert_eq!(all[here / 64] >> (here % 64) & 1, 1);
+        for word in 0..PROCESSOR_WORDS {
+            for bit in (0..64).filter(|bit| all[word] >> bit & 1 == 1) {
+                let mut one = [0; PROCESSOR_WORDS];
+                one[word] = 1 << bit;
+                allow_processors(&one);
+                assert_eq!(processor(), Some((64 * word + bit) as u32));
+            }
+        }
+        allow_processors(&all);
+        assert_eq!(allowed_processors(), Some(all));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! Output: the [`NodeId`] of its home, the [`ArenaId`] that owns it. Source: Reinhardt 1996, section 2.3 (round-robin and first-touch
 //! homes, distributed mapping table).
 //!
-//! The arenas are those of [`partition`](crate::memory::partition). Pages of the lower half are dealt out round-robin, a zone's pages belong to its node.
+//! The arenas are those of [`partition`](crate::memory::partition). Pages of the lower half and of pools are dealt out round-robin, a zone's other pages belong to
+//! its node.
 //! Node 0 has the allocators of the lower half, each node those of its zone.
 //!
 //! With first touch, the node that would be a page's home by turn keeps the page's entry: it makes the first node that asks the home, for
@@ -67,8 +68,13 @@ impl Homes {
     #[inline]
     pub fn home_of(&self, addr: u64) -> Option<NodeId> {
         let offset = addr.checked_sub(SEGMENT_BASE)?;
+        let by_turn = || self.turn_of(offset / PAGE_BYTES);
         let in_lower_half = offset < self.partition.half_bytes();
-        self.stand_in(if in_lower_half { self.turn_of(offset / PAGE_BYTES) } else { self.partition.zone_at(offset)? })
+        self.stand_in(if in_lower_half {
+            by_turn()
+        } else {
+            self.partition.zone_of_pages(offset)?.unwrap_or_else(by_turn)
+        })
     }
 
     /// Names the page of an address, and between how many nodes its home was chosen.
@@ -100,6 +106,13 @@ impl Homes {
             policy => policy,
         };
         Some(ArenaId::of(Attributes { homes, ..attributes }))
+    }
+
+    /// The arena of a node's small allocations without attributes of their own, if it can be its owner. While node 0 is alone it has none: when homes are dealt out later,
+    /// nobody has used a page of it.
+    pub fn pool_of(&self, node: NodeId) -> Option<ArenaId> {
+        let may_own = self.present > 1 && (node.index() as u64) < self.present;
+        may_own.then(|| self.partition.pool_of(node))
     }
 
     /// The node whose allocator manages an arena.
@@ -273,15 +286,35 @@ mod tests {
             let homes = Homes::new(nodes, 256 << 20, PLAIN);
             for number in 0.. {
                 let Some(arena) = homes.arena(number) else { break };
-                let (base, bytes) = homes.arena_range(arena).unwrap();
+                let Some((base, bytes)) = homes.arena_range(arena) else { continue };
                 let owner = homes.owner_of(arena).unwrap();
                 assert_eq!(owner.index() as u64, arena.zone().unwrap_or(0));
-                if arena.zone().is_some() {
+                if arena.is_pool() {
+                    let by_turn = |page| homes.turn_of((base - SEGMENT_BASE) / PAGE_BYTES + page) as u32;
+                    for page in 0..bytes / PAGE_BYTES {
+                        assert_eq!(homes.home_of(base + page * PAGE_BYTES), Some(node(by_turn(page))));
+                    }
+                    assert_eq!(homes.pool_of(owner), (nodes > 1).then_some(arena));
+                } else if arena.zone().is_some() {
                     assert_eq!(homes.home_of(base), Some(owner));
                     assert_eq!(homes.home_of(base + bytes - 1), Some(owner));
                 }
             }
         }
+    }
+
+    #[test]
+    fn with_first_touch_a_pool_belongs_to_its_node() {
+        let homes = Homes::new(3, 64 << 20, Attributes { homes: Placement::FirstTouch, ..PLAIN });
+        let (base, bytes) = homes.arena_range(homes.pool_of(node(2)).unwrap()).unwrap();
+        assert!((base..base + bytes).step_by(PAGE_BYTES as usize).all(|page| homes.home_of(page) == Some(node(2))));
+    }
+
+    #[test]
+    fn who_is_no_home_has_no_pool() {
+        let homes = Homes::new(4, 64 << 20, PLAIN);
+        assert_eq!([0, 1].map(|number| homes.among(1).pool_of(node(number))), [None; 2]);
+        assert_eq!([1, 2].map(|number| homes.among(2).pool_of(node(number)).is_some()), [true, false]);
     }
 
     /// An allocation in the zone of a node that had not been created was a request that nobody answered.

@@ -9,8 +9,11 @@
 //! SEGMENT_BASE                                            + half
 //! | the run's own arena                    | 41 reserved slices   | zone of node 0 | zone of node 1 | ...
 //! | its protocol, its block size, its policy | a 128th or less each |
-//!                                                                zone: | the run's own | 20 reserved slices, a 64th or less each |
+//!                                                   zone: | the run's own | 20 reserved slices, a 64th or less each | pool, 16 such |
 //! ```
+//!
+//! A zone's pool is for the node's small allocations with the run's own attributes: who allocates asks nobody. Its pages have their homes by turn, as those of the
+//! lower half; where homes are found by first touch, at the zone's node, which is likely to be the first.
 //!
 //! **Invariants**: arenas begin and end at page borders, so a page has one block size; slices and zones are powers of two, so a look-up divides
 //! nothing. A segment too small for slices of a page has none.
@@ -24,13 +27,21 @@ use blizzard_protocol::port::ProtocolId;
 pub const PAGE_BYTES: u64 = 4096;
 /// Arenas of the lower half: for each protocol by turn and by first touch.
 pub const LOWER: usize = COUNT * 2 * BLOCK_SIZES;
-/// Arenas of a node's zone.
-pub const IN_ZONE: usize = COUNT * BLOCK_SIZES;
+/// Arenas of a node's zone whose pages have their homes there.
+const AT_HOME: usize = COUNT * BLOCK_SIZES;
+/// Arenas of a node's zone: those, then pools, of which a run has the one with its own attributes.
+pub const IN_ZONE: usize = 2 * AT_HOME;
 /// What a reserved slice has at most: a part of the half, or of a zone.
 const LOWER_SLICES: u64 = 128;
 const ZONE_SLICES: u64 = 64;
+/// Slices of a zone's pool.
+const POOL_SLICES: usize = 16;
+/// Slices of a zone.
+const IN_SLICES: usize = POOL_SLICES + AT_HOME - 1;
 const _: () = assert!(
-    LOWER <= blizzard_contract::LOWER_ARENAS && (LOWER as u64) < LOWER_SLICES / 2 && (IN_ZONE as u64) < ZONE_SLICES / 2
+    LOWER <= blizzard_contract::LOWER_ARENAS
+        && (LOWER as u64) < LOWER_SLICES / 2
+        && (IN_SLICES as u64) < ZONE_SLICES / 8 * 5
 );
 
 /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
@@ -102,6 +113,20 @@ impl ArenaId {
         } as u16)
     }
 
+    /// The pool of a node, in a run with these attributes.
+    const fn pool_of(node: u64, defaults: Attributes) -> ArenaId {
+        let class = defaults.protocol.index() * BLOCK_SIZES + defaults.block.class() as usize;
+        ArenaId((LOWER + node as usize * IN_ZONE + AT_HOME + class) as u16)
+    }
+
+    /// Whether it is a pool.
+    pub const fn is_pool(self) -> bool {
+        match (self.0 as usize).checked_sub(LOWER) {
+            Some(place) => place % IN_ZONE >= AT_HOME,
+            None => false,
+        }
+    }
+
     /// How many arenas a run of so many nodes has.
     pub const fn count(nodes: u64) -> u64 {
         const { assert!(LOWER + NAMED_NODES * IN_ZONE <= 1 << u16::BITS) };
@@ -128,7 +153,7 @@ impl ArenaId {
     /// The protocol of its blocks.
     pub const fn protocol(self) -> ProtocolId {
         ProtocolId::at(match (self.0 as usize).checked_sub(LOWER) {
-            Some(place) => place % IN_ZONE / BLOCK_SIZES,
+            Some(place) => place % AT_HOME / BLOCK_SIZES,
             None => self.0 as usize / (2 * BLOCK_SIZES),
         })
     }
@@ -145,7 +170,7 @@ impl ArenaId {
     }
 }
 
-/// A stretch of the segment: at its end a slice for each of `N` classes, before them the class that gets the rest.
+/// A stretch of the segment: at its end `N` slices, each of one class, before them the class that gets the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slices<const N: usize> {
     bytes: u64,
@@ -159,14 +184,17 @@ struct Slices<const N: usize> {
 }
 
 impl<const N: usize> Slices<N> {
-    /// A stretch of `bytes` bytes with slices of a `parts`-th at most.
-    const fn new(bytes: u64, parts: u64, rest: u8) -> Self {
+    /// A stretch of `bytes` bytes with slices of a `parts`-th at most. The last `many` slices are of one class; the others are numbered, without the rest.
+    const fn new(bytes: u64, parts: u64, rest: u8, (last, many): (u8, usize)) -> Self {
         let slice = bytes / parts;
         let has_slices = slice >= PAGE_BYTES;
         let mut classes = [0; N];
         let mut slice_number = 0;
         while slice_number < N {
-            classes[slice_number] = slice_number as u8 + (slice_number as u8 >= rest) as u8;
+            classes[slice_number] = match slice_number.checked_sub(many) {
+                Some(number) => number as u8 + (number as u8 >= rest) as u8,
+                None => last,
+            };
             slice_number += 1;
         }
         Slices {
@@ -191,7 +219,8 @@ impl<const N: usize> Slices<N> {
             return Some((0, self.bytes - (self.count << self.shift)));
         }
         let place = self.classes.iter().position(|&each| each == class).filter(|_| self.count != 0)? as u64;
-        Some((self.bytes - ((place + 1) << self.shift), 1 << self.shift))
+        let slices = self.classes.iter().filter(|&&each| each == class).count() as u64;
+        Some((self.bytes - ((place + slices) << self.shift), slices << self.shift))
     }
 }
 
@@ -203,7 +232,9 @@ pub struct Partition {
     zone_bytes: u64,
     zone_shift: u32,
     lower: Slices<{ LOWER - 1 }>,
-    zone: Slices<{ IN_ZONE - 1 }>,
+    zone: Slices<IN_SLICES>,
+    /// Where a zone's pool begins; it reaches to the end.
+    pool_offset: u64,
     defaults: Attributes,
 }
 
@@ -214,17 +245,18 @@ impl Partition {
         let share = half_bytes / nodes as u64;
         let zone_shift = if share >= PAGE_BYTES { share.ilog2() } else { 0 };
         let zone_bytes = if share >= PAGE_BYTES { 1 << zone_shift } else { 0 };
+        let own = defaults.protocol.index() as u8 * BLOCK_SIZES as u8 + defaults.block.class();
+        let pool = (ArenaId::pool_of(0, defaults).class_in_zone(), POOL_SLICES);
+        let zone = Slices::new(zone_bytes, ZONE_SLICES, own, pool);
+        let pool_bytes = if zone.count == 0 { 0 } else { (POOL_SLICES as u64) << zone.shift };
         Partition {
             nodes: nodes as u64,
             half_bytes,
             zone_bytes,
             zone_shift,
-            lower: Slices::new(half_bytes, LOWER_SLICES, ArenaId::of(defaults).index() as u8),
-            zone: Slices::new(
-                zone_bytes,
-                ZONE_SLICES,
-                defaults.protocol.index() as u8 * BLOCK_SIZES as u8 + defaults.block.class(),
-            ),
+            lower: Slices::new(half_bytes, LOWER_SLICES, ArenaId::of(defaults).index() as u8, (0, 0)),
+            zone,
+            pool_offset: zone_bytes - pool_bytes,
             defaults,
         }
     }
@@ -269,6 +301,19 @@ impl Partition {
         let zone = self.zone_at(offset)? as usize;
         let class = self.zone.class_at((offset - self.half_bytes) & (self.zone_bytes - 1));
         Some(ArenaId((LOWER + zone * IN_ZONE) as u16 + u16::from(class)))
+    }
+
+    /// The node whose pages those at an offset of the upper half are; `None` where they are dealt out by turn.
+    #[inline]
+    pub fn zone_of_pages(&self, offset: u64) -> Option<Option<u64>> {
+        let zone = self.zone_at(offset)?;
+        let in_pool = (offset - self.half_bytes) & (self.zone_bytes - 1) >= self.pool_offset;
+        Some((!in_pool || matches!(self.defaults.homes, Placement::FirstTouch)).then_some(zone))
+    }
+
+    /// The pool of a node.
+    pub fn pool_of(&self, node: NodeId) -> ArenaId {
+        ArenaId::pool_of(node.index() as u64, self.defaults)
     }
 
     /// Whether pages at that offset of the lower half get their homes by first touch.
@@ -331,7 +376,10 @@ mod tests {
                 let mut ranges = Vec::new();
                 for number in 0.. {
                     let Some(arena) = ArenaId::new(number, nodes.into()) else { break };
-                    let (base, len) = partition.arena_range(arena).unwrap();
+                    let Some((base, len)) = partition.arena_range(arena) else {
+                        assert!(arena.is_pool() && arena != ArenaId::pool_of(arena.zone().unwrap(), defaults));
+                        continue;
+                    };
                     assert!(base.is_multiple_of(PAGE_BYTES) && len.is_multiple_of(PAGE_BYTES) && len > 0);
                     for addr in [base, base + len / 2, base + len - 1] {
                         assert_eq!(partition.arena_of(addr), Some(arena));
@@ -342,7 +390,7 @@ mod tests {
                     assert_eq!(arena.zone().is_some(), base >= SEGMENT_BASE + partition.half_bytes());
                     ranges.push((base, len));
                 }
-                assert_eq!(ranges.len(), LOWER + nodes as usize * IN_ZONE);
+                assert_eq!(ranges.len(), LOWER + nodes as usize * (AT_HOME + 1));
                 ranges.sort_unstable();
                 assert_eq!(ranges[0].0, SEGMENT_BASE);
                 assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "no gap, no overlap");
@@ -378,6 +426,10 @@ mod tests {
         let small = Partition::new(4, 32 * PAGE_BYTES, defaults);
         assert_eq!(small.arena_range(ArenaId::of(defaults)), Some((SEGMENT_BASE, 16 * PAGE_BYTES)));
         assert_eq!(small.arena_range(ArenaId::of(other)), None);
+        let pool = small.pool_of(node(1));
+        assert_eq!((small.arena_range(pool), pool.is_pool()), (None, true));
+        assert_eq!((pool.zone(), pool.block(), pool.protocol()), (Some(1), defaults.block, defaults.protocol));
+        assert_eq!(small.zone_of_pages(31 * PAGE_BYTES), Some(Some(3)));
         assert_eq!(small.arena_range(ArenaId::of(Attributes { homes: Placement::Node(node(1)), ..other })), None);
         let none = Partition::new(4, PAGE_BYTES, defaults);
         assert_eq!(none.arena_of(SEGMENT_BASE), None);

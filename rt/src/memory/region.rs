@@ -248,6 +248,11 @@ impl Context {
         self.word(offset_of!(SharedContext, beat))
     }
 
+    /// See [`SharedContext::processor`].
+    pub fn processor(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, processor))
+    }
+
     /// See [`contract::node_phase`].
     pub fn phase(&self) -> &AtomicU32 {
         self.word(offset_of!(SharedContext, phase))

@@ -78,7 +78,7 @@ pub fn validate(receiver: &Receiver<'_>, from: NodeId, message: &Message) -> Res
             if !receiver.space.contains(message.addr) || !message.addr.is_multiple_of(BLOCK_BYTES) {
                 return Err(Rejection::Address);
             }
-            let home = receiver.home_table.home_of(receiver.homes, message.addr);
+            let home = receiver.home_table.place(receiver.homes, message.addr).map(|place| place.home);
             (home == Some(receiver.me)) != (home == Some(from))
         }
         Route::ToManager => manager == Some(receiver.me),

@@ -158,6 +158,16 @@ impl Node {
         self.engine.idle(&mut self.links, idled);
     }
 
+    /// [`Node::idle`]; a sleep is no longer than that. True: it slept.
+    #[inline(never)]
+    pub fn idle_shortly(&mut self, patience: &mut Patience, longest_ns: u64) -> bool {
+        let most_looks = self.engine.patience();
+        let longest_ns = longest_ns.min(self.engine.longest_sleep());
+        let idled = self.transport.idle(patience, most_looks, longest_ns, alarm::is_due);
+        self.engine.idle(&mut self.links, idled);
+        idled.slept
+    }
+
     /// Makes one block accessible; on return the caller pins it.
     fn acquire(&mut self, block: Block, store: bool, masked: bool) {
         if self.space.allows(block, store) {

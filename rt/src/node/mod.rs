@@ -9,6 +9,9 @@ pub mod disturbance;
 /// What a node consists of.
 pub mod node;
 
+/// Loops in which the program waits by itself.
+pub mod spinning;
+
 /// Whether a timer is due.
 pub mod alarm;
 

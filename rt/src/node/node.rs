@@ -10,6 +10,7 @@ use crate::memory::region::Region;
 use crate::memory::tags::Space;
 use crate::node::arenas::Arenas;
 use crate::node::disturbance::Disturbance;
+use crate::node::spinning::Spinning;
 use crate::sync::state::Sync;
 use crate::transport::message::Message;
 use blizzard_contract::Counter;
@@ -30,6 +31,7 @@ pub struct Node {
     pub written: NodeSet,
     pub clock: WaitClock,
     pub disturbance: Disturbance,
+    pub spinning: Spinning,
     /// The answer that [`Node::call`] waits for: its kind, who sends it, and its key.
     pub awaited: Option<(u16, NodeId, u64)>,
     pub answer: Option<Message>,
@@ -71,6 +73,7 @@ impl Node {
             written: NodeSet::EMPTY,
             clock: WaitClock::start(),
             disturbance: Disturbance::default(),
+            spinning: Spinning::default(),
             awaited: None,
             answer: None,
             requests: 0,

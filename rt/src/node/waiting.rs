@@ -15,6 +15,7 @@ use crate::node::alarm;
 use crate::node::disturbance::GAP;
 use crate::node::handlers;
 use crate::node::node::Node;
+use crate::node::spinning;
 use crate::node::user_handlers;
 use crate::transport::message::Message;
 use crate::transport::patience::Patience;
@@ -75,6 +76,58 @@ impl Node {
         self.serve();
         self.run_user_handlers(&|| false);
         self.leave();
+    }
+
+    /// [`Node::poll`] in a loop of the program, with the registers that it has there.
+    pub fn poll_in_loop(&mut self, registers: impl FnOnce() -> u64) {
+        let received = self.context.counter(Counter::MessagesReceived);
+        self.poll();
+        let has_come = self.context.counter(Counter::MessagesReceived) != received;
+        if has_come && self.transport.lacks_processors() && !cfg!(feature = "guard") {
+            self.spinning.arm();
+        }
+        if self.spinning.is_armed() {
+            self.look_for_spin(registers(), has_come);
+        }
+    }
+
+    /// The program goes on behind a miss, and somebody else may need the processor: is it about to spin?
+    pub fn expect_spin(&mut self) {
+        self.spinning.arm();
+        self.transport.remind();
+    }
+
+    #[inline(never)]
+    fn look_for_spin(&mut self, registers: u64, has_come: bool) {
+        match self.spinning.poll(registers, has_come) {
+            spinning::Step::Done => return,
+            spinning::Step::Again => {}
+            spinning::Step::Wait { ns } => {
+                self.rest(ns);
+                self.leave();
+            }
+        }
+        self.transport.remind();
+    }
+
+    /// Waits in the program's stead for a message, for so long at most, and handles what has come.
+    fn rest(&mut self, longest_ns: u64) {
+        self.release();
+        let received = self.context.counter(Counter::MessagesReceived);
+        let mut patience = self.transport.begin_rest();
+        loop {
+            let has_slept = self.idle_shortly(&mut patience, longest_ns);
+            self.serve();
+            self.require_peers();
+            if has_slept
+                || self.context.counter(Counter::MessagesReceived) != received
+                || user_handlers::are_due()
+                || alarm::is_due()
+            {
+                break;
+            }
+        }
+        self.transport.end_wait(&patience, user_handlers::wants_poll);
     }
 
     /// [`Node::poll`] for a peer that has interrupted code without polls. A signal takes as long as many requests: so the node stays while more come, as
@@ -216,18 +269,7 @@ impl Node {
                     if done(self) {
                         break;
                     }
-                    if self.transport.is_aborted() {
-                        self.stop();
-                    }
-                    if let Some(silent) = self.transport.silent() {
-                        self.fail(format_args!("{silent}"));
-                    }
-                    if let Some(peer) = self.transport.damaged() {
-                        self.fail(format_args!(
-                            "a ring between this node and node {} has been overwritten: something writes to memory that is not its own",
-                            peer.index()
-                        ));
-                    }
+                    self.require_peers();
                 }
             }
         }
@@ -247,6 +289,23 @@ impl Node {
     fn run_user_handlers(&mut self, enough: &dyn Fn() -> bool) {
         if let Some(user) = user_handlers::active() {
             (user.run)(self, enough);
+        }
+    }
+
+    /// Behind a step of a wait: ends the run if nothing is to be waited for any more.
+    #[inline(always)]
+    fn require_peers(&self) {
+        if self.transport.is_aborted() {
+            self.stop();
+        }
+        if let Some(silent) = self.transport.silent() {
+            self.fail(format_args!("{silent}"));
+        }
+        if let Some(peer) = self.transport.damaged() {
+            self.fail(format_args!(
+                "a ring between this node and node {} has been overwritten: something writes to memory that is not its own",
+                peer.index()
+            ));
         }
     }
 

@@ -47,14 +47,25 @@ const EXIT_CANNOT_START: i32 = 127;
 /// What the gates give to this module.
 #[derive(Clone, Copy)]
 pub struct Gates {
-    /// Addresses for the private context page; `true`: in a run of one node.
-    pub addresses: fn(bool) -> [u64; 7],
+    /// Addresses for the private context page.
+    pub addresses: fn(Run) -> [u64; 7],
     /// Lets in the signals that were put off.
     pub safe_point: fn(),
     /// Behind an access that several ranges were made accessible for: those in private memory, and whether there were others.
     pub required: fn(&[Lane], bool),
     /// Treats the calling thread, in a run of one node, as the thread of a run of several nodes: it has started `tempest.h`.
     pub guard_thread: fn(),
+}
+
+/// What the gates depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// One node.
+    Alone,
+    /// A processor for each node.
+    Several,
+    /// More nodes than processors.
+    Crowded,
 }
 
 /// Kinds of runs.
@@ -277,7 +288,13 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
             Some(boot) => start_launched(boot),
         }
         let Identity { nodes, node, launched } = identity();
-        or_fail(segment::fill_private_context((gates.addresses)(nodes == 1), nodes, node));
+        let run = match launched {
+            _ if nodes == 1 => Run::Alone,
+            // Code without polls would leave the doorbell unanswered.
+            Some((region, _)) if region.header().cpus < nodes && !cfg!(feature = "guard") => Run::Crowded,
+            _ => Run::Several,
+        };
+        or_fail(segment::fill_private_context((gates.addresses)(run), nodes, node));
         if let Some((_, context)) = launched {
             if nodes > 1 {
                 // From here on peers may call this node by a signal, which ends a process that has no handler yet; it waits until
@@ -445,15 +462,32 @@ fn at_gate<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
     enter(name, run)
 }
 
+/// Behind a miss in a run with fewer processors than nodes.
+pub fn expect_spin() {
+    if is_several() && !user_handlers::in_handler() && !GLOBAL.inside.load(Ordering::Relaxed) {
+        enter("a miss", Node::expect_spin);
+    }
+}
+
 /// Runs what is pending after the doorbell was set.
 pub fn poll() {
+    poll_by(Node::poll);
+}
+
+/// [`poll`] in a loop of the program, with the registers that it has there.
+pub fn poll_in_loop(registers: impl FnOnce() -> u64) {
+    poll_by(|node| node.poll_in_loop(registers));
+}
+
+#[inline]
+fn poll_by(poll: impl FnOnce(&mut Node)) {
     if user_handlers::in_handler() {
         return;
     }
     user_handlers::entered(true);
     // A signal handler that interrupted the runtime polls too; the interrupted call does the work.
     if is_several() && !GLOBAL.inside.load(Ordering::Relaxed) {
-        enter("a poll", Node::poll);
+        enter("a poll", poll);
     } else if let Some((region, context)) = identity().launched.filter(|_| !is_several()) {
         // A run of one node: the launcher rings, and who uses `tempest.h`, whose thread must hear of it.
         let user = user_handlers::active().filter(|user| (user.may_run_here)());

@@ -12,11 +12,12 @@
 use crate::kernel::own_memory::{Queue, Slice};
 use crate::kernel::sys;
 use crate::memory::region::{Context, Region};
+use crate::transport::company::Company;
 use crate::transport::control;
 use crate::transport::interface::{Station, Urgency, Wire};
 use crate::transport::message::{LINE_BYTES, Message, Traffic, ends_of_head};
 use crate::transport::patience::Looking;
-use crate::transport::settings::{Spins, Waiting, Yields};
+use crate::transport::settings::{Attempts, Spins, Waiting};
 use crate::transport::stage::{self, Look};
 use crate::transport::watch::{Attention, Silent, Watch};
 use crate::transport::wires::{Stations, Wires};
@@ -63,7 +64,11 @@ pub struct Transport {
     unshared: u64,
     pub(super) waiting: Waiting,
     pub(super) spins: Spins,
-    pub(super) yields: Yields,
+    pub(super) yields: Attempts,
+    /// Spins that go on while the peers run.
+    pub(super) long_spins: Attempts,
+    /// Moves to another processor.
+    pub(super) moves: Attempts,
     pub(super) looking: Looking,
     /// Found by a look at the peers; the node reports it.
     pub(super) silent: Option<Silent>,
@@ -73,6 +78,8 @@ pub struct Transport {
     pub(super) attention: Attention,
     /// Yields since the last look.
     pub(super) unwatched: u32,
+    /// Whether the peers run.
+    pub(super) company: Company,
 }
 
 impl Transport {
@@ -107,12 +114,15 @@ impl Transport {
             unshared: if header.nodes as usize <= BITS { u64::MAX } else { 0 },
             waiting,
             spins: Spins::new(&waiting),
-            yields: Yields::FRESH,
+            yields: Attempts::FRESH,
+            long_spins: Attempts::FRESH,
+            moves: Attempts::FRESH,
             looking: Looking::default(),
             silent: None,
             damaged: None,
             attention: Attention::default(),
             unwatched: 0,
+            company: Company::new(header.nodes as usize)?,
         })
     }
 
@@ -454,7 +464,7 @@ mod tests {
     fn no_wake_up_is_lost() {
         for (cpus, kind) in [(1, Urgency::Call), (2, Urgency::Call), (1, Urgency::Answer), (2, Urgency::Answer)] {
             let (_test, mut a, mut b) = pair(4, cpus);
-            a.waiting = Waiting { spins_min: 1, spins_max: 1, yields: 0, sleep_ns: 120_000_000_000 };
+            a.waiting = Waiting { spins_min: 1, spins_max: 1, spins_most: 1, yields: 0, sleep_ns: 120_000_000_000 };
             b.waiting = a.waiting;
             (a.spins, b.spins) = (Spins::new(&a.waiting), Spins::new(&a.waiting));
             const ROUNDS: u64 = 20_000;

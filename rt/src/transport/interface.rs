@@ -51,6 +51,8 @@ pub struct PeerState {
     pub beat: u32,
     /// Its process; 0 before it runs.
     pub pid: u32,
+    /// The processor that it was seen on last, plus 1; 0 if it has not said so.
+    pub processor: u32,
 }
 
 /// One node's end of everything between it and one peer.
@@ -130,4 +132,7 @@ pub trait Station {
 
     /// Shows that it looks at its wires.
     fn beat(&self);
+
+    /// Shows which processor it runs on: see [`PeerState::processor`].
+    fn show_processor(&self, processor: u32);
 }

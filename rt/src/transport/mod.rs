@@ -15,6 +15,7 @@
 //! | [`wires`] | the list of transports |
 //! | [`settings`], [`first_look`], [`patience`] | how long a node spins, yields and sleeps; when it looks first |
 //! | [`watch`] | what a node that waits sees of its peers |
+//! | [`company`], [`placement`] | whether those run whom it may be waiting for; nodes keep to processors of their own |
 //! | [`endpoint`] | sending and receiving; queues for what a transport does not take now |
 //! | [`waiting`] | waiting |
 
@@ -40,6 +41,10 @@ pub mod first_look;
 pub mod patience;
 
 pub mod watch;
+
+pub mod company;
+
+pub mod placement;
 
 pub mod endpoint;
 

@@ -1,13 +1,16 @@
-//! Waiting for messages: look, look less often, yield, sleep.
+//! Waiting for messages: look, see whether the peers run, yield, sleep.
 //!
 //! Purpose: one wait of this node, step by step. Input: wires that were found empty. Output: time passes, and peers know what this
 //! node does (the table of [`crate::transport::rings::doorbell`]). How long each kind of waiting lasts is [`crate::transport::settings`]'s business.
 //! A wait that is soon over does not say that it is one: the node has said all the time that it runs, so at its end there is nothing to take back.
 
 use crate::kernel::sys;
+use crate::transport::company::Found;
 use crate::transport::endpoint::{Peer, Transport};
 use crate::transport::interface::{Station, Wire};
 use crate::transport::patience::{Patience, Wait};
+use crate::transport::placement;
+use crate::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins};
 use crate::transport::stage;
 use crate::transport::watch::{Silent, Verdict};
 use blizzard_protocol::ids::NodeId;
@@ -80,6 +83,18 @@ impl Transport {
         }
     }
 
+    /// The beginning of a wait that gives the processor away at once.
+    pub fn begin_rest(&self) -> Patience {
+        let mut patience = Patience { is_spun_out: true, ..Patience::default() };
+        self.begin_wait(&mut patience);
+        patience
+    }
+
+    /// Whether somebody else needs this node's processor, as far as is known: there are fewer than nodes, or waits have found peers without one.
+    pub fn lacks_processors(&self) -> bool {
+        self.waiting.is_crowded() || !self.long_spins.may() || !self.yields.may()
+    }
+
     /// Sets the own doorbell, so that the next poll is taken.
     pub fn remind(&self) {
         self.station.remind();
@@ -115,7 +130,8 @@ impl Transport {
             return self.rest(patience, longest_ns, has_more);
         }
         if !patience.is_spun_out {
-            let most = STRETCH.min(most_looks).min(self.spins.now().saturating_sub(patience.looks)).max(1);
+            // Hardly ever have there been more looks than the limit: then there are a few more.
+            let most = STRETCH.min(most_looks).min(self.spins.limit().wrapping_sub(patience.looks)).max(1);
             // Each look at the shuttle takes its line away from the peer that is about to write it.
             let pauses = if self.is_talking { TALKING_PAUSES } else { 1 };
             for look in 1..=most {
@@ -137,14 +153,17 @@ impl Transport {
             if patience.looks >= QUIET_LOOKS {
                 self.begin_wait(patience);
             }
-            if patience.looks >= self.spins.now() {
-                patience.is_spun_out = true;
-                self.looking.forget();
-                self.begin_wait(patience);
-                self.spins.in_vain(&self.waiting);
+            if patience.looks >= self.spins.limit() {
+                self.end_spin(patience);
             }
             return Idled { looks: most, slept: false };
         }
+        self.give_way(patience, longest_ns, has_more)
+    }
+
+    /// A step of a wait whose spin is over: a yield, or a sleep.
+    #[inline(never)]
+    fn give_way(&mut self, patience: &mut Patience, longest_ns: u64, has_more: impl Fn() -> bool) -> Idled {
         self.make_sure();
         self.interrupt_once(patience);
         if (patience.yields < self.waiting.yields && self.yields.may()) || self.buffered != 0 {
@@ -156,14 +175,73 @@ impl Transport {
             }
             let began = sys::cycles();
             sys::sched_yield();
-            self.yields.took(sys::cycles().saturating_sub(began));
+            if sys::cycles().saturating_sub(began) < LONG_YIELD_CYCLES {
+                self.yields.of_use();
+            } else {
+                self.yields.in_vain();
+            }
             Idled { looks: 1, slept: false }
         } else {
             patience.yields = 0;
-            self.yields.slept();
+            self.yields.done_without();
             let limit_ns = self.watch().map_or(self.waiting.sleep_ns, |again_ns| again_ns.min(self.waiting.sleep_ns));
             self.sleep(limit_ns.min(longest_ns), has_more);
             Idled { looks: 1, slept: true }
+        }
+    }
+
+    /// As many looks as usual were in vain: goes on for as many more while those run who may be waited for, up to a limit.
+    #[inline(never)]
+    fn end_spin(&mut self, patience: &mut Patience) {
+        self.looking.forget();
+        self.begin_wait(patience);
+        if patience.looks >= self.waiting.spins_most {
+            patience.is_spun_out = true;
+            return self.spins.end();
+        }
+        let found = if self.long_spins.may() {
+            let peers = self.peers.iter().enumerate();
+            let states = peers.filter_map(|(number, peer)| Some((number, peer.as_ref()?.wire.state())));
+            let found = self.company.look(!self.spins.goes_on(), states);
+            match found {
+                Found::Waits => self.long_spins.in_vain(),
+                Found::Runs if self.spins.goes_on() => {
+                    self.long_spins.of_use();
+                    self.moves.of_use();
+                }
+                Found::Runs => {}
+            }
+            found
+        } else {
+            self.long_spins.done_without();
+            Found::Waits
+        };
+        if found == Found::Runs {
+            self.spins.go_on((2 * patience.looks).min(self.waiting.spins_most));
+        } else {
+            patience.is_spun_out = true;
+            self.spins.in_vain(&self.waiting);
+            if !self.waiting.is_crowded() {
+                self.keep_apart();
+            }
+        }
+    }
+
+    /// A spin was in vain, though there is a processor for each node: goes to another one if a peer was seen on this node's.
+    fn keep_apart(&mut self) {
+        let Some(here) = sys::processor() else { return };
+        self.station.show_processor(here + 1);
+        let theirs = || self.peers.iter().flatten().map(|peer| peer.wire.state().processor);
+        if !self.moves.may() || !theirs().any(|processor| processor == here + 1) {
+            return self.moves.done_without();
+        }
+        let has_moved = placement::leave(theirs());
+        self.moves.in_vain();
+        if has_moved {
+            self.station.show_processor(sys::processor().map_or(0, |there| there + 1));
+            // What was learnt of spins is of no use any more.
+            self.spins = Spins::new(&self.waiting);
+            self.long_spins = Attempts::FRESH;
         }
     }
 

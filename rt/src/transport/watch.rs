@@ -65,7 +65,7 @@ pub struct Watch {
 impl Watch {
     /// A look at the peer. A node owes a beat while it waits for messages itself, and while its doorbell is set. `limit_ms`: 0 for none.
     pub fn look(&mut self, peer: PeerState, now: u64, limit_ms: u64) -> Verdict {
-        let PeerState { doing, is_rung, beat, pid } = peer;
+        let PeerState { doing, is_rung, beat, pid, .. } = peer;
         let owes = is_rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
         if !owes || beat != self.beat || doing == activity::GONE || pid == 0 {
             *self = Watch { beat, owed_since_ns: now, ..*self };

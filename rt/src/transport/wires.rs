@@ -76,6 +76,7 @@ macro_rules! transports {
             ref hush() -> ();
             ref answer() -> ();
             ref beat() -> ();
+            ref show_processor(processor: u32) -> ();
         }
     };
     (@delegate $trait:ident for $all:ident $names:tt $($how:ident $function:ident($($arg:ident: $of:ty),*) -> $result:ty;)*) => {

@@ -1,13 +1,13 @@
-//! Shared allocation: the calls of the program, which ask an arena's owner and wait.
+//! Shared allocation: the calls of the program. An arena's owner does them without a message; the others ask it and wait.
 //!
-//! Input: sizes, attributes, addresses. Output: zeroed memory.
+//! Input: sizes, attributes, addresses. Output: zeroed memory. Small allocations that choose nothing come from the node's own pool, so no node asks for them.
 //! **Invariant**: memory is zero when its address is returned: fresh memory is zero at its home from the start, recycled memory is zeroed by the node
 //! that asked, with ordinary coherent stores.
 
-use crate::memory::arena::FreeError;
+use crate::memory::arena::{Chunk, FreeError};
 #[cfg(test)]
 use crate::memory::homes::Placement;
-use crate::memory::homes::{Attributes, PAGE_BYTES};
+use crate::memory::homes::{ArenaId, Attributes, PAGE_BYTES};
 use crate::messages::kinds::id;
 use crate::node::arenas::{FREED_ALREADY, FREED_OK, Full, whole_blocks};
 use crate::node::node::Node;
@@ -18,31 +18,65 @@ use blizzard_protocol::ids::Block;
 #[cfg(test)]
 use blizzard_protocol::ids::NodeId;
 
+/// Allocations of at most so many bytes come from the pool: larger ones are rare, and the pool is a small part of the segment.
+const POOLED_BYTES: u64 = 64 << 10;
+
 impl Node {
+    /// Allocates zeroed memory without attributes of its own: a small piece in this node's pool.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn alloc_plain(&mut self, bytes: u64) -> Result<u64, Full> {
+        let defaults = self.alloc_defaults();
+        if bytes <= POOLED_BYTES
+            && let Some(pool) = self.homes.pool_of(self.me)
+            && let Ok(chunk) = self.alloc_in(pool, whole_blocks(defaults, bytes))
+        {
+            return Ok(self.hand_out(chunk));
+        }
+        self.alloc(defaults, bytes)
+    }
+
     /// Allocates zeroed memory.
     ///
     /// # Errors
     /// There is no room.
     pub fn alloc(&mut self, attributes: Attributes, bytes: u64) -> Result<u64, Full> {
-        const NO_ARENA: Full = Full { free_bytes: 0 };
-        let arena = self.homes.arena_for(attributes).ok_or(NO_ARENA)?;
-        let owner = self.homes.owner_of(arena).ok_or(NO_ARENA)?;
-        let key = self.fresh_key();
+        let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
         // Whole blocks, so that no two allocations share one, and each begins at one.
-        let bytes = whole_blocks(attributes, bytes);
-        let request = Message { handler: id::ALLOC, args: [arena.index() as u64, bytes, 0], key, ..Message::default() };
-        let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
-        let [got_bytes, recycled, limit] = reply.args;
-        self.learn_limit(arena, limit);
-        if reply.addr == 0 {
-            return Err(Full { free_bytes: got_bytes });
-        }
-        if recycled != 0 {
-            self.zero(reply.addr, got_bytes);
+        let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes))?;
+        Ok(self.hand_out(chunk))
+    }
+
+    /// Zeroes a chunk if it was in use before.
+    fn hand_out(&mut self, chunk: Chunk) -> u64 {
+        if chunk.recycled {
+            self.zero(chunk.addr, chunk.bytes);
         }
         self.count(Counter::Allocations);
-        self.context.add_alone(Counter::AllocatedBytes, got_bytes);
-        Ok(reply.addr)
+        self.context.add_alone(Counter::AllocatedBytes, chunk.bytes);
+        chunk.addr
+    }
+
+    /// Takes memory out of an arena.
+    fn alloc_in(&mut self, arena: ArenaId, bytes: u64) -> Result<Chunk, Full> {
+        let (found, limit) = match self.arenas.alloc(arena, bytes) {
+            Some(own) => own,
+            None => {
+                let owner = self.homes.owner_of(arena).ok_or(Full { free_bytes: 0 })?;
+                let key = self.fresh_key();
+                let args = [arena.index() as u64, bytes, 0];
+                let request = Message { handler: id::ALLOC, args, key, ..Message::default() };
+                let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
+                let [bytes, recycled, limit] = reply.args;
+                let chunk = Chunk { addr: reply.addr, bytes, recycled: recycled != 0 };
+                (if chunk.addr == 0 { Err(Full { free_bytes: bytes }) } else { Ok(chunk) }, limit)
+            }
+        };
+        if limit > self.handed_out[arena.index()] {
+            self.learn_limit(arena, limit);
+        }
+        found
     }
 
     /// [`Node::alloc`] with the run's block size, and homes by policy (`None`) or on one node.
@@ -60,8 +94,10 @@ impl Node {
     /// Writes zeros block by block, as the program itself would.
     fn zero(&mut self, addr: u64, bytes: u64) {
         for block in (addr..addr + bytes).step_by(BLOCK_BYTES as usize) {
-            self.end_last_access();
-            self.access(block, BLOCK_BYTES, true, false);
+            if !self.space.allows(Block::of(block), true) {
+                self.end_last_access();
+                self.access(block, BLOCK_BYTES, true, false);
+            }
             self.space.write(Block::of(block), &[0; 8]);
             if block.is_multiple_of(PAGE_BYTES) {
                 // A long stretch of local blocks must not keep the peers waiting.
@@ -77,12 +113,19 @@ impl Node {
         let Some(owner) = owner.and_then(|arena| self.homes.owner_of(arena)) else {
             self.fail(format_args!("bz_free: {addr:#x} is not shared memory"));
         };
-        let request = Message { handler: id::FREE, addr, key: self.fresh_key(), ..Message::default() };
-        let error = match self.call(owner, request, id::FREED, Wait::Other).args[0] {
-            FREED_OK => return,
-            FREED_ALREADY => FreeError::AlreadyFree,
-            _ => FreeError::NotAllocated,
+        let freed = match self.arenas.free(addr) {
+            Some(freed) => freed.map(drop),
+            None => {
+                let request = Message { handler: id::FREE, addr, key: self.fresh_key(), ..Message::default() };
+                match self.call(owner, request, id::FREED, Wait::Other).args[0] {
+                    FREED_OK => Ok(()),
+                    FREED_ALREADY => Err(FreeError::AlreadyFree),
+                    _ => Err(FreeError::NotAllocated),
+                }
+            }
         };
-        self.fail(format_args!("bz_free: {addr:#x} {}", error.text()));
+        if let Err(error) = freed {
+            self.fail(format_args!("bz_free: {addr:#x} {}", error.text()));
+        }
     }
 }

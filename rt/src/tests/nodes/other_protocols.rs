@@ -31,6 +31,7 @@ under! { MCM in mcm, SEQUENTIAL in sequential: {
     reductions_give_every_node_the_same_bits
     memory_is_freed_elsewhere_and_comes_back_zeroed
     an_exhausted_segment_gives_null
+    who_allocates_and_frees_small_pieces_asks_nobody
     a_home_uses_its_own_memory_without_messages
     tiny_rings_overflow_without_blocking_anybody
     masked_accesses_may_reach_beyond_what_was_allocated

@@ -81,6 +81,7 @@ impl Wire for Ends {
             is_rung: self.context.poll().load(Ordering::Relaxed) != 0,
             beat: self.context.beat().load(Ordering::Relaxed),
             pid: std::process::id(),
+            processor: self.context.processor().load(Ordering::Relaxed),
         };
         self.network.lock().seen(self.other, state)
     }
@@ -142,6 +143,10 @@ impl Station for Own {
 
     fn answer(&self) {
         self.set_rung(false);
+    }
+
+    fn show_processor(&self, processor: u32) {
+        self.0.processor().store(processor, Ordering::Relaxed);
     }
 
     fn beat(&self) {

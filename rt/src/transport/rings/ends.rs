@@ -91,6 +91,7 @@ impl Wire for Ends {
             is_rung: self.context.poll().load(Ordering::Relaxed) != 0,
             beat: self.context.beat().load(Ordering::Relaxed),
             pid: self.context.pid().load(Ordering::Relaxed),
+            processor: self.context.processor().load(Ordering::Relaxed),
         }
     }
 
@@ -161,6 +162,10 @@ impl Station for Own {
     #[inline(always)]
     fn answer(&self) {
         doorbell_of(&self.0).answer();
+    }
+
+    fn show_processor(&self, processor: u32) {
+        self.0.processor().store(processor, Ordering::Relaxed);
     }
 
     #[inline(always)]

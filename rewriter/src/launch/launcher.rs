@@ -12,6 +12,7 @@
 //! Any executable can be launched; only a rewritten one uses the region.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
 use crate::launch::options::LaunchOptions;
 use crate::launch::output::{Sink, Stream, forward};
 use crate::launch::region::{NodeReport, Region};
@@ -67,10 +68,10 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     if let Err(e) = sys::disable_randomisation()
         && options.nodes > 1
     {
-        eprintln!(
-            "blizzard: warning: address-space randomisation stays on ({e}): addresses of code and private data differ \
+        messages::warning(&format!(
+            "address-space randomisation stays on ({e}): addresses of code and private data differ \
              between nodes"
-        );
+        ));
     }
     let begin = Instant::now();
     let mut nodes = spawn::start(program, args, &region, guard.group, options)?;

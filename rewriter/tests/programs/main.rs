@@ -25,6 +25,7 @@ mod overhead;
 mod own_path;
 mod padding;
 mod perf;
+mod projects;
 mod rights;
 mod runtime_entry;
 mod screens;
@@ -63,6 +64,7 @@ fn main() {
         own_path::tests(),
         padding::tests(),
         perf::tests(),
+        projects::tests(),
         rights::tests(),
         runtime_entry::tests(),
         screens::tests(),

@@ -10,7 +10,7 @@ use crate::cli::overview;
 use crate::cli::parmacs::command::ParmacsCommand;
 use crate::cli::shell::{CompletionsCommand, ManCommand};
 use crate::cli::stress::command::StressCommand;
-use crate::cli::{cache, config, demo, inspect, learn, new, overhead, rewrite, run, verify};
+use crate::cli::{cache, config, demo, doctor, inspect, learn, new, overhead, rewrite, run, verify};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -43,6 +43,7 @@ enum Command {
     Run(run::RunCommand),
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
+    Doctor(doctor::DoctorCommand),
     Cache(cache::CacheCommand),
     Overhead(overhead::OverheadCommand),
     Bench(BenchCommand),
@@ -93,6 +94,7 @@ pub fn main(commit: &'static str) -> ExitCode {
         Command::Run(command) => command.execute(),
         Command::Verify(command) => command.execute(),
         Command::Inspect(command) => command.execute(),
+        Command::Doctor(command) => command.execute(),
         Command::Cache(command) => command.execute(),
         Command::Overhead(command) => command.execute(),
         Command::Bench(command) => command.execute(),
@@ -202,7 +204,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 15);
+        assert_eq!(commands, 16);
         assert_eq!(overview.matches("  Example: blizzard ").count(), overview::GROUPS.len(), "{overview}");
         assert!(overview.lines().all(|line| line.len() <= 100), "{overview}");
     }

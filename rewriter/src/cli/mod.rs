@@ -23,6 +23,8 @@ pub(crate) mod config;
 
 pub(crate) mod new;
 
+pub(crate) mod doctor;
+
 pub(crate) mod parmacs;
 
 pub(crate) mod cache;

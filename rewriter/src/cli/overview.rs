@@ -11,7 +11,7 @@ use clap::Command;
 pub(crate) const GROUPS: [(&str, &[&str], &str); 6] = [
     ("Make", &["new", "config", "parmacs", "rewrite", "learn"], "blizzard new first --lang c"),
     ("Run", &["run"], "blizzard run -n 4 -- ./em3d"),
-    ("Look", &["verify", "inspect", "cache"], "blizzard inspect ./em3d"),
+    ("Look", &["verify", "inspect", "doctor", "cache"], "blizzard inspect ./em3d"),
     ("Measure", &["overhead", "bench", "demo"], "blizzard demo"),
     ("Test", &["stress"], "blizzard stress -n 4 --seconds 60"),
     ("Shell", &["completions", "man", "help"], "blizzard completions bash > blizzard.bash"),

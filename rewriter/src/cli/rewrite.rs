@@ -15,6 +15,7 @@ use crate::pipeline::{self, Request};
 use crate::read::rewritten;
 use crate::reports::learnt;
 use crate::store::closure::Source;
+use crate::store::library_search::expect_libraries;
 use clap::Args;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -64,6 +65,9 @@ impl RewriteCommand {
         if rewritten::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: has been rewritten already", input.name))
                 .help("rewrite the original program, or run this one as it is"));
+        }
+        if !self.libraries.no_libraries {
+            expect_libraries(&input.path)?;
         }
         let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
         let asked = self.options.options();

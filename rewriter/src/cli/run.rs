@@ -13,13 +13,13 @@ use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions,
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::launch::launcher::{self, Outcome};
-use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
+use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, STUCK_TIMEOUT, TempestOptions};
 use crate::launch::spawn::describe;
 use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline::{self, Request};
 use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
-use crate::reports::learnt;
+use crate::reports::{learnt, stuck};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
@@ -28,6 +28,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Run a program, original or rewritten, on one or more nodes
 ///
@@ -60,6 +61,9 @@ pub struct RunCommand {
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
     peer_timeout: u32,
+    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
+    stuck_timeout: u32,
     /// Keep copies of at most PAGES pages of other nodes, at least 16; old ones make room for new ones [default: no bound]
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
@@ -135,6 +139,7 @@ impl RunCommand {
             segment_bytes: self.segment_gib << 30,
             protocol: self.protocol,
             peer_timeout_ms: self.peer_timeout * 1000,
+            stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
             stache_pages: self.stache_pages.unwrap_or(0),
             block_bytes: self.block_size,
             homes: self.homes,
@@ -163,7 +168,12 @@ impl RunCommand {
             }
         };
         if let Some(failure) = &outcome.failure {
-            messages::error(&failure.to_string());
+            let mut text = failure.to_string();
+            if !outcome.stuck.is_empty() {
+                let table: String = stuck::table(&outcome.stuck).iter().map(|line| format!("\n  {line}")).collect();
+                text.insert_str(failure.what.len(), &table);
+            }
+            messages::error(&text);
         }
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
         tell_of_nothing_shared(Path::new(name), &options, &outcome);

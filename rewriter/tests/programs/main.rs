@@ -31,6 +31,7 @@ mod runtime_entry;
 mod screens;
 mod self_rewrite;
 mod sources;
+mod stuck;
 mod system_libraries;
 mod taken_traps;
 mod terminal;
@@ -68,6 +69,7 @@ fn main() {
         rights::tests(),
         runtime_entry::tests(),
         screens::tests(),
+        stuck::tests(),
         system_libraries::tests(),
         taken_traps::tests(),
         terminal::tests(),

@@ -31,7 +31,7 @@ impl Node {
         // Whole blocks, so that no two allocations share one, and each begins at one.
         let bytes = whole_blocks(attributes, bytes);
         let request = Message { handler: id::ALLOC, args: [arena.index() as u64, bytes, 0], key, ..Message::default() };
-        let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
+        let reply = self.ask(owner, request, id::ALLOCATED, Wait::Other);
         let [got_bytes, recycled, limit] = reply.args;
         self.learn_limit(arena, limit);
         if reply.addr == 0 {
@@ -78,7 +78,7 @@ impl Node {
             self.fail(format_args!("bz_free: {addr:#x} is not shared memory"));
         };
         let request = Message { handler: id::FREE, addr, key: self.fresh_key(), ..Message::default() };
-        let error = match self.call(owner, request, id::FREED, Wait::Other).args[0] {
+        let error = match self.ask(owner, request, id::FREED, Wait::Other).args[0] {
             FREED_OK => return,
             FREED_ALREADY => FreeError::AlreadyFree,
             _ => FreeError::NotAllocated,

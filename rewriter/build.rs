@@ -11,8 +11,8 @@ mod build_client;
 mod build_workload;
 
 use std::env;
-use std::path::PathBuf;
-use std::process::exit;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
 
 fn main() {
     let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -37,11 +37,24 @@ fn main() {
             Err(e) => fail(&e),
         }
     }
+    println!("cargo::rustc-env=BLIZZARD_COMMIT={}", commit(&manifest_dir));
     let out = PathBuf::from(variable("OUT_DIR"));
     build_client::build(&manifest_dir, &out.join("client"));
     if let Err(e) = build_workload::build(&manifest_dir, &out) {
         fail(&e);
     }
+}
+
+/// The commit that this is built from, for `blizzard --version`: what the environment variable BLIZZARD_COMMIT says, else what git says. Whoever builds
+/// again after a commit that changes none of this script's inputs gets the earlier one: a build of everything for its name would take minutes.
+fn commit(folder: &Path) -> String {
+    println!("cargo::rerun-if-env-changed=BLIZZARD_COMMIT");
+    if let Ok(name) = env::var("BLIZZARD_COMMIT") {
+        return name.split_whitespace().collect();
+    }
+    let git = Command::new("git").arg("-C").arg(folder).args(["rev-parse", "--short=12", "HEAD"]).output();
+    let name = git.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    String::from_utf8(name.unwrap_or_default()).unwrap_or_default().trim().to_owned()
 }
 
 fn fail(what: &str) -> ! {

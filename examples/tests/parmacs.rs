@@ -14,6 +14,7 @@ blizzard_test_harness::tests! {
     more_processes_than_nodes_are_an_error_that_says_so,
     a_full_segment_gives_null_and_a_line,
     every_macro_is_c,
+    condition_variables_hand_a_buffer_over,
     m4_expands_to_the_same_text,
     a_mistake_is_named_with_its_line,
 }
@@ -163,7 +164,7 @@ const EVERY_MACRO: &str = r#"
 MAIN_ENV
 struct all {
     LOCKDEC(lock) NLOCKDEC(other) ALOCKDEC(many, 5) BARDEC(bar) PAUSEDEC(one) PAUSEDEC(some, 3) GSDEC(loop)
-    NU_GSDEC(second)
+    NU_GSDEC(second) CONDVARDEC(changed)
 } *G;
 long index(long a, long b) { return a + b; }
 long len(long a) { return a; }
@@ -196,6 +197,10 @@ int main() {
     NU_GETSUB(G->second, j, 0, 1)
     if (j != 0) return 1;
     AUG_ON TRACE_OFF DYN_SIM_ON
+    SPLASH3_ROI_BEGIN(); RELEASE_FENCE ACQUIRE_FENCE FULL_FENCE() SPLASH3_ROI_END();
+    CONDVARINIT(G->changed) CONDVARSIGNAL(G->changed) CONDVARBCAST(G->changed)
+    LOCK(AGETL(G->many, 2)) AULOCK(G->many, 2)
+    if (PAGE_SIZE != 4096) return 1;
     if (i == -1) { CREATE(slave) CREATE(slave, 4) WAIT_FOR_END(4) }
     printf("%ld\n", i);
     MAIN_END
@@ -217,6 +222,74 @@ fn every_macro_is_c() {
     output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
     assert_eq!(output(&mut Command::new(&program)), "60\n");
     assert_eq!(output(tool::blizzard(["run", "-n", "2", "--"]).arg(&program)), "60\n");
+}
+
+/// Two nodes hand numbers to two others through one place, with the names of SPLASH-3, once from the macros and once from the header alone.
+const HAND_OVER: &str = r#"
+struct all {
+    @LOCKDEC(lock)
+    CONDVARDEC(filled)
+    CONDVARDEC(emptied)
+    long place, taken, sum;
+} *G;
+void slave(void) {
+    long k;
+    int gives = bz_node() % 2;
+    for (k = 1; k <= 100; k++) {
+        @LOCK(G->lock)
+        if (gives) {
+            while (G->place != 0) CONDVARWAIT(G->emptied, G->lock);
+            G->place = k;
+            CONDVARSIGNAL(G->filled);
+        } else {
+            while (G->place == 0) CONDVARWAIT(G->filled, G->lock);
+            G->sum += G->place;
+            G->place = 0;
+            if (++G->taken == 200) CONDVARBCAST(G->filled);
+            CONDVARSIGNAL(G->emptied);
+        }
+        @UNLOCK(G->lock)
+    }
+}
+int main(void) {
+    long sum;
+    G = (struct all *)bz_alloc(sizeof *G);
+    @LOCKINIT(G->lock)
+    CONDVARINIT(G->filled);
+    CONDVARINIT(G->emptied);
+    SPLASH3_ROI_BEGIN();
+    @CREATE(slave)
+    @WAIT_FOR_END(4)
+    SPLASH3_ROI_END();
+    sum = G->sum;
+    printf("%ld\n", sum);
+    return 0;
+}
+"#;
+
+fn condition_variables_hand_a_buffer_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let of_header = [
+        ("@LOCKDEC(lock)", "bz_lock_t *lock;"),
+        ("@LOCK(G->lock)", "bz_lock(G->lock);"),
+        ("@UNLOCK(G->lock)", "bz_unlock(G->lock);"),
+        ("@LOCKINIT(G->lock)", "G->lock = bz_lock_new();"),
+        ("@CREATE(slave)", "bz_parmacs_create(slave, 4); slave();"),
+        ("@WAIT_FOR_END(4)", "bz_parmacs_wait_for_end(4);"),
+    ];
+    let header = of_header.iter().fold(HAND_OVER.to_owned(), |text, (macros, c)| text.replace(macros, c));
+    let source = folder.path().join("macros.C");
+    let macros = HAND_OVER.replace("@CREATE(slave)", "CREATE(slave, 4)").replace('@', "");
+    std::fs::write(&source, format!("MAIN_ENV{macros}")).unwrap();
+    let texts = [expand(&source), format!("#define BLIZZARD_PARMACS_NAMES\n#include <blizzard_parmacs.h>\n{header}")];
+    for (k, text) in texts.iter().enumerate() {
+        let (file, program) = (folder.path().join(format!("{k}.c")), folder.path().join(k.to_string()));
+        std::fs::write(&file, text).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-Wall", "-Werror", "-O1"]).args(tool::config("--cflags").unwrap()).arg(&file);
+        output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
+        assert_eq!(output(tool::blizzard(["run", "-n", "4", "--"]).arg(&program)), "10100\n");
+    }
 }
 
 /// Byte for byte: what is in comments, in quotes, in the arguments of other macros, at the ends of lines.

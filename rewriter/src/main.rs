@@ -1,5 +1,5 @@
-//! The command `blizzard`; everything it does is in [`blizzard::cli`].
+//! The executable `blizzard`. Everything it does is in the library.
 
 fn main() -> std::process::ExitCode {
-    blizzard::cli::command::main()
+    blizzard::cli::command::main(env!("BLIZZARD_COMMIT"))
 }

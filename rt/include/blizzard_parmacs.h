@@ -52,6 +52,68 @@ static inline void bz_parmacs_create(void (*fn)(void), long nodes) {
 
 static inline void bz_parmacs_wait_for_end(long nodes) { bz_wait_for_created((unsigned)nodes); }
 
+/* Most nodes of a run. */
+#define BZ_PARMACS_NODES 64
+
+/* A condition variable, in shared memory: the nodes that wait, in the order of their coming, and an event for each node that has ever waited. */
+typedef struct {
+    bz_lock_t *lock;
+    unsigned first, behind;
+    unsigned waiting[BZ_PARMACS_NODES];
+    bz_event_t *woken[BZ_PARMACS_NODES];
+} bz_parmacs_condvar_t;
+
+/* NULL if shared memory is full. */
+static inline bz_parmacs_condvar_t *bz_parmacs_condvar_new(void) {
+    bz_parmacs_condvar_t *condvar = (bz_parmacs_condvar_t *)bz_alloc(sizeof *condvar);
+    if (condvar != NULL) condvar->lock = bz_lock_new();
+    return condvar;
+}
+
+/* The caller holds `lock`, and holds it again when another node has woken it. */
+static inline void bz_parmacs_condvar_wait(bz_parmacs_condvar_t *condvar, bz_lock_t *lock) {
+    unsigned me = bz_node();
+    bz_event_t *woken;
+    bz_lock(condvar->lock);
+    if (condvar->woken[me] == NULL) condvar->woken[me] = bz_event_new();
+    woken = condvar->woken[me];
+    condvar->waiting[condvar->behind++ % BZ_PARMACS_NODES] = me;
+    bz_unlock(condvar->lock);
+    bz_unlock(lock);
+    bz_event_wait(woken);
+    /* Nobody sets it again before this node waits again. */
+    bz_event_clear(woken);
+    bz_lock(lock);
+}
+
+/* Wakes so many of the nodes that wait. */
+static inline void bz_parmacs_condvar_wake(bz_parmacs_condvar_t *condvar, unsigned most) {
+    bz_lock(condvar->lock);
+    while (most-- > 0 && condvar->first != condvar->behind)
+        bz_event_set(condvar->woken[condvar->waiting[condvar->first++ % BZ_PARMACS_NODES]]);
+    bz_unlock(condvar->lock);
+}
+
+#ifndef PAGE_SIZE
+#define PAGE_SIZE 4096
+#endif
+
+/* The names of SPLASH-3, for programs that include this file and use no macros of parmacs.m4. */
+#ifdef BLIZZARD_PARMACS_NAMES
+#define SPLASH3_ROI_BEGIN() ((void)0)
+#define SPLASH3_ROI_END() ((void)0)
+#define CONDVARDEC(condvar) bz_parmacs_condvar_t *condvar;
+#define CONDVARINIT(condvar) ((condvar) = bz_parmacs_condvar_new())
+#define CONDVARWAIT(condvar, lock) bz_parmacs_condvar_wait((condvar), (lock))
+#define CONDVARSIGNAL(condvar) bz_parmacs_condvar_wake((condvar), 1)
+#define CONDVARBCAST(condvar) bz_parmacs_condvar_wake((condvar), BZ_PARMACS_NODES)
+#define AGETL(locks, index) ((locks)[index])
+#define AULOCK(locks, index) bz_unlock((locks)[index])
+#define RELEASE_FENCE() __atomic_thread_fence(__ATOMIC_RELEASE)
+#define ACQUIRE_FENCE() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#define FULL_FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#endif
+
 static inline unsigned long bz_parmacs_clock(void) {
     struct timeval now;
     gettimeofday(&now, NULL);

@@ -50,6 +50,19 @@ define(`ALOCKDEC', `bz_lock_t *($1)[$2];')
 define(`ALOCKINIT', `{bz_parmacs_locks(($1), ($2));}')
 define(`ALOCK', `{bz_lock(($1)[$2]);}')
 define(`AULOCK', `{bz_unlock(($1)[$2]);}')
+define(`AGETL', `(($1)[$2])')
+
+# ---- Condition variables. Who waits holds the lock, which is released meanwhile.
+define(`CONDVARDEC', `bz_parmacs_condvar_t *($1);')
+define(`CONDVARINIT', `{($1) = bz_parmacs_condvar_new();}')
+define(`CONDVARWAIT', `{bz_parmacs_condvar_wait(($1), ($2));}')
+define(`CONDVARSIGNAL', `{bz_parmacs_condvar_wake(($1), 1);}')
+define(`CONDVARBCAST', `{bz_parmacs_condvar_wake(($1), BZ_PARMACS_NODES);}')
+
+# ---- Fences: shared memory is sequentially consistent, so they keep the compiler in order.
+define(`RELEASE_FENCE', `{__atomic_thread_fence(__ATOMIC_RELEASE);}')
+define(`ACQUIRE_FENCE', `{__atomic_thread_fence(__ATOMIC_ACQUIRE);}')
+define(`FULL_FENCE', `{__atomic_thread_fence(__ATOMIC_SEQ_CST);}')
 
 # ---- Barriers: for as many nodes as each use says.
 define(`BARDEC', `bz_barrier_t *($1);')
@@ -78,6 +91,8 @@ define(`NU_GETSUB', defn(`GETSUB'))
 define(`CLOCK', `{($1) = bz_parmacs_clock();}')
 
 # ---- Hints that say nothing about what the program computes.
+define(`SPLASH3_ROI_BEGIN', `;')
+define(`SPLASH3_ROI_END', `;')
 define(`AUG_ON', `;')
 define(`AUG_OFF', `;')
 define(`TRACE_ON', `;')

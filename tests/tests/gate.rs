@@ -71,7 +71,9 @@ fn a_second_thread_is_refused_on_several_nodes_and_works_on_one() {
         }
         bz_barrier();
         return 0;";
-    assert_fails(&run_on("thread", 2, body), "node 1: the program starts a second thread");
+    let several = run_on("thread", 2, body);
+    assert_fails(&several, "node 1: the program starts a second thread, started by main+0x");
+    assert_fails(&several, "in a run of several nodes each node has one thread. Let the nodes share the work");
     let one = run_on("thread-alone", 1, body).success().unwrap();
     assert_eq!(one.stdout_text(), "joined\n");
 }

@@ -56,7 +56,7 @@ const COMMANDS: [&str; 6] = ["overhead", "cache", "config", "learn", "rewrite", 
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| COMMANDS.iter().any(|c| arg == OsStr::new(c))) {
-        return blizzard::cli::command::main();
+        return blizzard::cli::command::main("");
     }
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,10 @@ pub mod addresses;
 
 pub mod error;
 
+pub mod messages;
+
+pub mod progress;
+
 pub mod options;
 
 pub mod learnt;

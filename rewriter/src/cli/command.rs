@@ -4,76 +4,107 @@
 //! the command line. Errors go to standard error as `blizzard: error: …` with indented `caused by:` and `help:` lines.
 
 use crate::base::memory::give_back_large_blocks;
+use crate::base::messages::{self, Colour, Level};
 use crate::cli::bench::command::BenchCommand;
+use crate::cli::overview;
 use crate::cli::parmacs::command::ParmacsCommand;
-use crate::cli::shared::print::tell;
+use crate::cli::shell::{CompletionsCommand, ManCommand};
 use crate::cli::stress::command::StressCommand;
-use crate::cli::{cache, config, demo, inspect, learn, overhead, rewrite, run, verify};
-use clap::{Parser, Subcommand};
+use crate::cli::{cache, config, demo, doctor, inspect, learn, new, overhead, rewrite, run, verify};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 
 /// Runs unmodified x86-64 Linux programs on many node processes with shared memory.
 #[derive(Debug, Parser)]
-#[command(
-    name = "blizzard",
-    version,
-    max_term_width = 100,
-    after_help = "Examples:\n  \
-        blizzard demo                          # see all of it at work\n  \
-        blizzard run -n 4 -- ./em3d            # run a program on four nodes\n  \
-        blizzard rewrite ./em3d -o em3d.blz    # keep the rewritten program\n\n\
-        Each command has its own --help."
-)]
+#[command(name = "blizzard", max_term_width = 100)]
 pub struct Cli {
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    quiet: bool,
+    /// Say what is done, too
+    #[arg(short, long, global = true, help_heading = "Messages")]
+    verbose: bool,
+    /// Whether messages have colours
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto", help_heading = "Messages", action = ArgAction::Set)]
+    color: Colour,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Rewrite(rewrite::RewriteCommand),
-    Run(run::RunCommand),
-    Learn(learn::LearnCommand),
-    Verify(verify::VerifyCommand),
-    Inspect(inspect::InspectCommand),
-    Overhead(overhead::OverheadCommand),
+    New(new::NewCommand),
     Config(config::ConfigCommand),
     Parmacs(ParmacsCommand),
+    Rewrite(rewrite::RewriteCommand),
+    Learn(learn::LearnCommand),
+    Run(run::RunCommand),
+    Verify(verify::VerifyCommand),
+    Inspect(inspect::InspectCommand),
+    Doctor(doctor::DoctorCommand),
     Cache(cache::CacheCommand),
+    Overhead(overhead::OverheadCommand),
+    Bench(BenchCommand),
     Demo(demo::DemoCommand),
     Stress(StressCommand),
-    Bench(BenchCommand),
+    Completions(CompletionsCommand),
+    Man(ManCommand),
 }
 
-/// Runs the command that the process's arguments ask for.
-pub fn main() -> ExitCode {
+/// All definitions, with the overview that `blizzard --help` prints.
+pub fn definitions(commit: &str) -> clap::Command {
+    overview::complete(Cli::command(), commit)
+}
+
+/// Runs the command that the process's arguments ask for. `commit`: what `blizzard` was built from; empty if nobody knows.
+pub fn main(commit: &'static str) -> ExitCode {
     give_back_large_blocks();
-    let cli = match Cli::try_parse() {
+    let mut definitions = definitions(commit);
+    let args = usual_spelling(std::env::args_os().collect(), &definitions);
+    // Naming the runtimes takes a moment: only whoever asks waits for it.
+    if own_options(&args, &definitions).iter().any(|&k| args[k] == "--version") {
+        definitions = definitions.long_version(overview::versions(commit));
+    }
+    // Also of errors in the command line itself.
+    messages::set_up(Level::Usual, colour_of(&args));
+    let parsed = definitions.try_get_matches_from(args).and_then(|found| Cli::from_arg_matches(&found));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(e) if e.use_stderr() => {
             let text = e.render();
-            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            tell(&if is_terminal { text.ansi().to_string() } else { text.to_string() });
+            messages::tell(&if messages::in_colour() { text.ansi().to_string() } else { text.to_string() });
             return ExitCode::from(2);
         }
         Err(help) => return help_is_shown(&help),
     };
+    let level = match (cli.quiet, cli.verbose) {
+        (true, _) => Level::Quiet,
+        (false, true) => Level::Verbose,
+        (false, false) => Level::Usual,
+    };
+    messages::set_up(level, cli.color);
     let done = match cli.command {
+        Command::New(command) => command.execute(),
+        Command::Config(command) => command.execute(),
+        Command::Parmacs(command) => command.execute(),
         Command::Rewrite(command) => command.execute(),
-        Command::Run(command) => command.execute(),
         Command::Learn(command) => command.execute(),
+        Command::Run(command) => command.execute(),
         Command::Verify(command) => command.execute(),
         Command::Inspect(command) => command.execute(),
-        Command::Overhead(command) => command.execute(),
-        Command::Config(command) => command.execute(),
+        Command::Doctor(command) => command.execute(),
         Command::Cache(command) => command.execute(),
+        Command::Overhead(command) => command.execute(),
+        Command::Bench(command) => command.execute(),
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),
-        Command::Bench(command) => command.execute(),
-        Command::Parmacs(command) => command.execute(),
+        Command::Completions(command) => command.execute(commit),
+        Command::Man(command) => command.execute(commit),
     };
     done.unwrap_or_else(|error| {
-        tell(&format!("error: {error}\n"));
+        messages::error(&error.to_string());
         ExitCode::FAILURE
     })
 }
@@ -82,35 +113,89 @@ pub fn main() -> ExitCode {
 fn help_is_shown(help: &clap::Error) -> ExitCode {
     match help.print() {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            tell(&format!("error: cannot write to standard output\n  caused by: {e}\n"));
+            messages::error(&format!("cannot write to standard output\n  caused by: {e}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
     }
 }
 
+/// The words in front of the program that is to be run, or in front of `--`: those that are Blizzard's. Gives the index of each option.
+fn own_options(args: &[OsString], root: &clap::Command) -> Vec<usize> {
+    let takes_value = |command: &clap::Command, word: &[u8]| {
+        let is_named = |arg: &&clap::Arg| match word {
+            [b'-', b'-', name @ ..] => arg.get_long().is_some_and(|long| long.as_bytes() == name),
+            [b'-', name] => arg.get_short() == Some(char::from(*name)),
+            _ => false,
+        };
+        let find =
+            |command: &clap::Command| command.get_arguments().find(is_named).map(|arg| arg.get_action().takes_values());
+        find(command).or_else(|| find(root)).unwrap_or(false)
+    };
+    let (mut command, mut all, mut k) = (root, Vec::new(), 1);
+    while let Some(word) = args.get(k).map(|word| word.as_bytes()) {
+        match word {
+            b"--" => break,
+            [b'-', _, ..] => {
+                all.push(k);
+                k += usize::from(takes_value(command, word));
+            }
+            _ if std::ptr::eq(command, root) => match root.find_subcommand(OsStr::from_bytes(word)) {
+                Some(found) => command = found,
+                None => break,
+            },
+            _ if command.get_positionals().any(|arg| arg.is_trailing_var_arg_set()) => break,
+            _ => {}
+        }
+        k += 1;
+    }
+    all
+}
+
+/// `-np 4`, as other launchers have it, is `-n 4`.
+fn usual_spelling(mut args: Vec<OsString>, root: &clap::Command) -> Vec<OsString> {
+    for k in own_options(&args, root) {
+        if let Some(value) = args[k].as_bytes().strip_prefix(b"-np") {
+            args[k] = OsString::from_vec([b"-n", value].concat());
+        }
+    }
+    args
+}
+
+/// What `--color` says. Looked for by hand: messages about the command line have colours, too.
+fn colour_of(args: &[OsString]) -> Colour {
+    let words = || args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--");
+    let named = |word: &str| <Colour as clap::ValueEnum>::from_str(word, false).ok();
+    let joined = words().find_map(|word| named(word.strip_prefix("--color=")?));
+    let apart = words().zip(words().skip(1)).find_map(|(word, value)| (word == "--color").then(|| named(&value))?);
+    joined.or(apart).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(line.split_whitespace())
+        let root = definitions("");
+        let args = usual_spelling(line.split_whitespace().map(OsString::from).collect(), &root);
+        root.try_get_matches_from(args).and_then(|found| Cli::from_arg_matches(&found))
     }
 
     #[test]
     fn the_definitions_are_consistent() {
-        Cli::command().debug_assert();
+        definitions("").debug_assert();
     }
 
     #[test]
     fn every_help_has_an_example_of_its_command() {
-        let mut root = Cli::command();
+        let mut root = definitions("");
         root.build();
         let render = |command: &mut clap::Command| command.render_long_help().to_string();
-        assert!(render(&mut root).contains("Example"));
+        let overview = render(&mut root);
         let mut commands = 0;
         for command in root.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+            let row = format!("\n  {} ", command.get_name());
+            assert!(overview.contains(&row), "{}: not in the overview: {overview}", command.get_name());
             let example = format!("blizzard {}", command.get_name());
             let help = render(command);
             let after = help.split("Example").nth(1).unwrap_or_else(|| panic!("{example}: no example"));
@@ -119,18 +204,56 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 12);
+        assert_eq!(commands, 16);
+        assert_eq!(overview.matches("  Example: blizzard ").count(), overview::GROUPS.len(), "{overview}");
+        assert!(overview.lines().all(|line| line.len() <= 100), "{overview}");
     }
 
     #[test]
     fn a_program_keeps_its_own_options() {
-        for line in
-            ["blizzard run -n 4 --stats f -- prog --stats x -n 9", "blizzard run -n 4 --stats f prog --stats x -n 9"]
-        {
-            let Command::Run(run) = parse(line).unwrap().command else { panic!("{line}: not a run") };
+        for line in [
+            "blizzard run -n 4 --stats f -- prog --stats x -np 9 -q",
+            "blizzard run -n 4 --stats f prog --stats x -np 9 -q",
+            "blizzard -v run -np 4 --stats f prog --stats x -np 9 -q",
+        ] {
+            let cli = parse(line).unwrap();
+            assert!(!cli.quiet);
+            let Command::Run(run) = cli.command else { panic!("{line}: not a run") };
             assert_eq!(run.nodes, 4);
-            assert_eq!(run.program.command, ["prog", "--stats", "x", "-n", "9"]);
+            assert_eq!(run.program.command, ["prog", "--stats", "x", "-np", "9", "-q"]);
         }
+    }
+
+    #[test]
+    fn the_number_of_nodes_has_the_usual_spellings() {
+        for option in ["-n4", "-n=4", "-n 4", "-np 4", "-np4", "-np=4", "--nodes=4", "--nodes 4"] {
+            for line in [format!("blizzard run {option} -- prog"), format!("blizzard run --stats -np {option} prog")] {
+                let Command::Run(run) = parse(&line).unwrap().command else { panic!("{line}: not a run") };
+                assert_eq!(run.nodes, 4, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_that_nobody_knows_is_no_program() {
+        for (line, part) in [
+            ("blizzard run --nods 4 -- ./prog", "'--nodes'"),
+            ("blizzard run --tagoutput ./prog", "'--tag-output'"),
+            ("blizzard run -x ./prog", "'-x'"),
+            ("blizzard overhead --jsn -- ./prog", "'--json'"),
+            ("blizzard learn --stat f ./prog", "'--stats'"),
+        ] {
+            let text = parse(line).expect_err(line).to_string();
+            assert!(text.contains("unexpected argument") && text.contains(part), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn colours_are_known_before_the_rest() {
+        let of = |line: &str| colour_of(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of("blizzard --color=never run"), Colour::Never);
+        assert_eq!(of("blizzard run --color always --nods"), Colour::Always);
+        assert_eq!(of("blizzard run -- prog --color always"), Colour::Auto);
     }
 
     #[test]
@@ -141,10 +264,11 @@ mod tests {
             ("blizzard run -n 0 -- true", "1 to 64"),
             ("blizzard run -n 65 -- true", "1 to 64"),
             ("blizzard run -n four -- true", "1 to 64"),
-            ("blizzard rewrite a", "--output"),
+            ("blizzard run -q -v -- true", "cannot be used with"),
             ("blizzard rewrite a -o b --checks some", "all, loads, stores, none"),
             ("blizzard rewrite a -o b --poll never", "backedge, none"),
             ("blizzard config", "--cflags"),
+            ("blizzard new", "DIR"),
             ("blizzard frobnicate", "frobnicate"),
         ] {
             let text = parse(line).expect_err(line).to_string();

@@ -2,43 +2,32 @@
 //!
 //! Input: what is asked for. Output: flags and paths on standard output.
 //!
-//! The header and the client library are part of this executable; they are put into the cache folder on demand.
+//! The files are part of this executable ([`crate::cli::client`]). Whoever has not installed them gets them in the cache.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::base::messages;
+use crate::cli::client::files::Client;
 use crate::cli::shared::compiler::{self, Compiler};
-use crate::cli::shared::print::{print, tell};
-use crate::store::cache::{Cache, Key, tool_identity};
+use crate::cli::shared::print::print;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The headers by name.
-const HEADERS: [(&str, &[u8]); 5] = [
-    ("blizzard.h", include_bytes!("../../../rt/include/blizzard.h")),
-    ("blizzard_parmacs.h", include_bytes!("../../../rt/include/blizzard_parmacs.h")),
-    ("parmacs.m4", include_bytes!("../../../rt/include/parmacs.m4")),
-    ("tempest.h", include_bytes!("../../../rt/include/tempest.h")),
-    ("tempest_send.h", include_bytes!("../../../rt/include/tempest_send.h")),
-];
-const LIBRARY: &[u8] = include_bytes!(env!("BLIZZARD_CLIENT_LIB"));
-/// Commands for gdb.
-const GDB: (&str, &[u8]) = ("libraries.gdb", include_bytes!("libraries.gdb"));
-
-/// Print the flags for compiling and linking programs that use blizzard.h
+/// Print the flags for compiling and linking programs that use blizzard.h, or install what they need
 ///
 /// Libraries are rewritten with the program, so the C library's functions may be given shared memory. With --no-libraries they are not. Then
 /// compile with --cflags --no-libraries: it keeps the compiler from turning loops and assignments of structures into calls of memset and
 /// memcpy. Which flags do that depends on the compiler: name yours if it is not cc. Clang still calls
 /// memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  \
+#[command(after_help = "Examples:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
     clang -c heat.c $(blizzard config --cflags --no-libraries --compiler clang)\n  \
-    blizzard parmacs cholesky.C -o cholesky.c\n  \
+    blizzard config --install inst    # for pkg-config, CMake, Cargo, m4, gdb\n  \
     gdb -x $(blizzard config --gdb) heat.blz")]
 pub struct ConfigCommand {
     /// Flags for compiling
-    #[arg(long, required_unless_present_any = ["libs", "m4", "gdb"])]
+    #[arg(long, required_unless_present_any = ["libs", "m4", "gdb", "install"])]
     cflags: bool,
     /// Flags for linking
     #[arg(long)]
@@ -49,6 +38,10 @@ pub struct ConfigCommand {
     /// The file of commands with which gdb shows the functions of rewritten libraries, too
     #[arg(long, conflicts_with_all = ["cflags", "libs", "m4"])]
     gdb: bool,
+    /// Put headers, library, macros, and what pkg-config, CMake and Cargo look for, below PREFIX, as `make install` does. If `blizzard` is in
+    /// PREFIX/bin, this command prints those paths from then on
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["cflags", "libs", "m4", "gdb"])]
+    install: Option<PathBuf>,
     /// Compile for runs whose libraries are not rewritten
     #[arg(long, requires = "cflags")]
     no_libraries: bool,
@@ -57,61 +50,20 @@ pub struct ConfigCommand {
     compiler: Option<String>,
 }
 
-/// The client's files on disk.
-#[derive(Debug)]
-pub struct Client {
-    include_dir: PathBuf,
-    library: PathBuf,
-    parmacs: PathBuf,
-    gdb: PathBuf,
-}
-
-impl Client {
-    /// Puts the files into the user's cache, unless they are there.
-    ///
-    /// # Errors
-    /// When the cache cannot be written to.
-    pub fn install() -> Result<Self> {
-        let cache = Cache::of_user()?;
-        let identity = tool_identity();
-        let mut parts: Vec<&[u8]> = vec![b"client", identity.as_bytes(), LIBRARY, GDB.1];
-        parts.extend(HEADERS.iter().map(|(_, bytes)| *bytes));
-        let key = Key::new(&parts);
-        let put = |name: &str, bytes: &[u8]| {
-            let write = |e: std::io::Error| Error::new(format!("cannot write {name}")).because(e);
-            cache.get_or_make(&key, name.as_ref(), 0o644, |sink| sink.write_at(0, bytes).map_err(write))
-        };
-        for (name, bytes) in HEADERS {
-            put(name, bytes)?;
-        }
-        let library = put("libblizzard.a", LIBRARY)?;
-        let parmacs = put("parmacs.m4", HEADERS[2].1)?;
-        let gdb = put(GDB.0, GDB.1)?;
-        let include_dir = library.parent().expect("a cache entry is in a folder").to_owned();
-        Ok(Client { include_dir, library, parmacs, gdb })
-    }
-
-    /// For compiling.
-    pub fn cflags(&self) -> String {
-        format!("-I{}", self.include_dir.display())
-    }
-
-    /// For linking.
-    pub fn libs(&self) -> Vec<String> {
-        vec![self.library.display().to_string(), "-pthread".to_owned()]
-    }
-}
-
 impl ConfigCommand {
     /// Prints the flags on one line.
     pub fn execute(self) -> Result<ExitCode> {
+        if let Some(prefix) = &self.install {
+            Client::install_to(prefix, 0o777)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let client = Client::install()?;
         let mut flags = Vec::new();
         if self.m4 {
-            flags.push(client.parmacs.display().to_string());
+            flags.push(client.parmacs().display().to_string());
         }
         if self.gdb {
-            flags.push(client.gdb.display().to_string());
+            flags.push(client.gdb().display().to_string());
         }
         if self.cflags {
             flags.push(client.cflags());
@@ -131,9 +83,9 @@ impl ConfigCommand {
 fn own_flags(asked: Option<&str>) -> Result<&'static [&'static str]> {
     let Some(compiler) = Compiler::find(asked)? else { return Ok(compiler::default_flags()) };
     Ok(compiler.flags().unwrap_or_else(|| {
-        tell(&format!(
-            "warning: {} has no flag that keeps it from turning loops into calls of memset and memcpy, which must \
-             not be given shared memory\n",
+        messages::warning(&format!(
+            "{} has no flag that keeps it from turning loops into calls of memset and memcpy, which must \
+             not be given shared memory",
             compiler.name()
         ));
         &[]

@@ -12,7 +12,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::output_file::AtomicFile;
-use crate::cli::config::Client;
+use crate::base::progress::{self, Progress};
+use crate::cli::client::files::Client;
 use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::libraries::{self, LibraryOptions};
@@ -23,7 +24,6 @@ use crate::pipeline;
 use crate::reports::audit;
 use crate::reports::overhead::render::grouped;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -105,7 +105,7 @@ impl DemoCommand {
         let progress = self.progress();
         let prepared = prepare(&compiler, folder.path(), &progress)?;
         let rows = self.measure(&prepared, &progress)?;
-        progress.finish_and_clear();
+        drop(progress);
         print(&self.report(&compiler, &prepared, &rows))?;
         match prepared.audit.open.first() {
             None => Ok(ExitCode::SUCCESS),
@@ -119,19 +119,14 @@ impl DemoCommand {
     }
 
     /// The bar that shows how far the demonstration is; hidden where standard error is not a terminal.
-    fn progress(&self) -> ProgressBar {
+    fn progress(&self) -> Progress {
         let configurations = 1 + self.nodes.len() as u64;
         let steps = 3 + u64::from(self.runs) * configurations + self.nodes.len() as u64;
-        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} {wide_msg}");
-        let progress = ProgressBar::new(steps)
-            .with_style(style.expect("the template is well-formed"))
-            .with_finish(ProgressFinish::AndClear);
-        progress.enable_steady_tick(Duration::from_millis(250));
-        progress
+        progress::begin(steps, "[{bar:24}] {pos}/{len} {wide_msg}")
     }
 
     /// Runs the plain program, then the rewritten one on each number of nodes.
-    fn measure(&self, prepared: &Prepared, progress: &ProgressBar) -> Result<Vec<Row>> {
+    fn measure(&self, prepared: &Prepared, progress: &Progress) -> Result<Vec<Row>> {
         let args = ["--nodes", &self.graph_nodes.to_string(), "--iters", &self.iters.to_string()].map(str::to_owned);
         let plain = self.median(|run| {
             step(progress, format!("plain program, run {run} of {}", self.runs), || {
@@ -197,7 +192,7 @@ impl DemoCommand {
 }
 
 /// Does one step of the demonstration, shown by the bar.
-fn step<T>(progress: &ProgressBar, what: String, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn step<T>(progress: &Progress, what: String, work: impl FnOnce() -> Result<T>) -> Result<T> {
     progress.set_message(what);
     let done = work()?;
     progress.inc(1);
@@ -205,7 +200,7 @@ fn step<T>(progress: &ProgressBar, what: String, work: impl FnOnce() -> Result<T
 }
 
 /// Compiles EM3D, rewrites it twice (once with counting), and audits the result.
-fn prepare(compiler: &Compiler, folder: &Path, progress: &ProgressBar) -> Result<Prepared> {
+fn prepare(compiler: &Compiler, folder: &Path, progress: &Progress) -> Result<Prepared> {
     let at = |name: &str| folder.join(name);
     let (program, rewritten, counting) = (at("em3d"), at("em3d.blz"), at("em3d.count"));
     step(progress, format!("compiling EM3D with {}", compiler.name()), || compile(compiler, &at("em3d.c"), &program))?;

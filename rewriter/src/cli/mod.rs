@@ -5,6 +5,8 @@
 
 pub(crate) mod shared;
 
+pub(crate) mod client;
+
 pub(crate) mod rewrite;
 
 pub(crate) mod run;
@@ -19,6 +21,10 @@ pub(crate) mod overhead;
 
 pub(crate) mod config;
 
+pub(crate) mod new;
+
+pub(crate) mod doctor;
+
 pub(crate) mod parmacs;
 
 pub(crate) mod cache;
@@ -28,5 +34,9 @@ pub(crate) mod demo;
 pub(crate) mod stress;
 
 pub mod bench;
+
+pub(crate) mod overview;
+
+pub(crate) mod shell;
 
 pub mod command;

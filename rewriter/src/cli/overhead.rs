@@ -6,13 +6,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::learnt::Knowledge;
+use crate::base::messages;
 use crate::base::options::Options;
 use crate::base::output_file::write_report;
 use crate::cli::run;
 use crate::cli::shared::arguments::ProgramAndArgs;
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::LibraryOptions;
-use crate::cli::shared::print::{print, tell};
+use crate::cli::shared::print::print;
 use crate::launch::signals::Signals;
 use crate::launch::{leftovers, sys};
 use crate::read::rewritten;
@@ -215,7 +216,7 @@ fn standard_input() -> Result<Option<Arc<Replay>>> {
     let (done, waiting) = mpsc::channel::<()>();
     let patience = std::thread::spawn(move || {
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            tell("reading standard input to its end, for all runs; < /dev/null if there is none\n");
+            messages::note("reading standard input to its end, for all runs; < /dev/null if there is none");
         }
     });
     let replay = Replay::read(stdin.lock());

@@ -5,16 +5,17 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::learnt::{Knowledge, Object, Sites};
+use crate::base::messages;
 use crate::base::options::{Access, Options};
 use crate::base::output_file::AtomicFile;
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::cli::shared::print::tell;
 use crate::cli::shared::{debug_file, input, input::Input};
 use crate::pipeline::{self, Request};
 use crate::read::rewritten;
 use crate::reports::learnt;
 use crate::store::closure::Source;
+use crate::store::library_search::expect_libraries;
 use clap::Args;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,14 +25,14 @@ use std::process::ExitCode;
 /// Rewrite a program: checks, polls and the runtime go in
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    blizzard rewrite ./em3d -o em3d.blz && ./em3d.blz    # one node, no launcher\n  \
+    blizzard rewrite ./em3d && ./em3d.blz    # one node, no launcher\n  \
     blizzard rewrite ./em3d --bundle em3d.dir    # with its libraries\n  \
     blizzard rewrite ./em3d -o em3d.null --checks none --poll none")]
 pub struct RewriteCommand {
     #[command(flatten)]
     input: ProgramFile,
-    /// Where to put the rewritten program; its rewritten libraries stay in the cache
-    #[arg(short, long, value_name = "OUT", required_unless_present = "bundle", conflicts_with = "bundle")]
+    /// Where to put the rewritten program; its rewritten libraries stay in the cache [default: PROG.blz, beside it]
+    #[arg(short, long, value_name = "OUT", conflicts_with = "bundle")]
     output: Option<PathBuf>,
     /// Make a folder with the rewritten program and its libraries, to be run on another machine
     #[arg(long, value_name = "DIR", conflicts_with = "no_libraries")]
@@ -58,19 +59,22 @@ impl RewriteCommand {
         let output = match (&self.output, &self.bundle) {
             (Some(output), _) => output.clone(),
             (None, Some(folder)) => folder.join(input.path.file_name().unwrap_or_default()),
-            (None, None) => unreachable!("clap requires one of them"),
+            (None, None) => beside(&input.path),
         };
         refuse_output(&output, &input.path)?;
         if rewritten::rewritten_with(&input.bytes).is_some() {
             return Err(Error::new(format!("{}: has been rewritten already", input.name))
                 .help("rewrite the original program, or run this one as it is"));
         }
+        if !self.libraries.no_libraries {
+            expect_libraries(&input.path)?;
+        }
         let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
         let asked = self.options.options();
         let learnt = match self.learnt.as_deref().map(|path| known(path, &input, &self.add, asked)).transpose() {
             Ok(learnt) => learnt.unwrap_or_default(),
             Err(misuse) => {
-                tell(&format!("error: {misuse}\n"));
+                messages::error(&misuse.to_string());
                 return Ok(ExitCode::from(2));
             }
         };
@@ -109,9 +113,18 @@ impl RewriteCommand {
             Some(folder) => libraries::bundle(&input.path, &self.add, folder, &options, &learnt)?,
         }
         file.finish().map_err(failed)?;
+        if self.output.is_none() && self.bundle.is_none() {
+            messages::note(&format!("the rewritten program is {}", output.display()));
+        }
+        messages::detail(&format!(
+            "{}: {} checks and {} polls inserted",
+            output.display(),
+            report.checks,
+            report.polls
+        ));
         if report.learnt_untested > 0 {
-            tell(&format!(
-                "note: {}: {} of {} learnt accesses have no test: no access of a tested class stands there, or it is a call\n",
+            messages::note(&format!(
+                "{}: {} of {} learnt accesses have no test: no access of a tested class stands there, or it is a call",
                 input.name,
                 report.learnt_untested,
                 sites.len()
@@ -119,14 +132,21 @@ impl RewriteCommand {
         }
         if report.suspect_places > 0 && options.inserts() {
             let places = if report.suspect_places == 1 { "place" } else { "places" };
-            eprintln!(
-                "blizzard: warning: {}: {} bytes in {} {places} read as code, but nothing was found to lead there: they were not moved, \
+            messages::warning(&format!(
+                "{}: {} bytes in {} {places} read as code, but nothing was found to lead there: they were not moved, \
                  and would run unchecked (`blizzard verify` lists them)",
                 input.name, report.suspect_bytes, report.suspect_places
-            );
+            ));
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// `PROG.blz`.
+fn beside(program: &Path) -> PathBuf {
+    let mut name = program.file_name().unwrap_or_default().to_owned();
+    name.push(".blz");
+    program.with_file_name(name)
 }
 
 /// What the file says, if it speaks of this program, or of what goes with it.

@@ -6,19 +6,20 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::learnt::{Knowledge, Object, Sites};
+use crate::base::messages;
 use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::write_report;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::cli::shared::print::tell;
 use crate::launch::launcher::{self, Outcome};
-use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
+use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, STUCK_TIMEOUT, TempestOptions};
+use crate::launch::spawn::describe;
 use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline::{self, Request};
 use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
-use crate::reports::learnt;
+use crate::reports::{learnt, stuck};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
@@ -27,6 +28,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Run a program, original or rewritten, on one or more nodes
 ///
@@ -40,7 +42,7 @@ pub struct RunCommand {
     /// Number of node processes
     #[arg(short, long, value_name = "NODES", default_value = "1", value_parser = node_count)]
     pub nodes: u32,
-    /// Write counters of every node to FILE, as JSON
+    /// Write counters of every node to FILE, as JSON; -: to standard output, behind the program's
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
@@ -59,6 +61,9 @@ pub struct RunCommand {
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
     peer_timeout: u32,
+    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
+    stuck_timeout: u32,
     /// Keep copies of at most PAGES pages of other nodes, at least 16; old ones make room for new ones [default: no bound]
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
@@ -126,7 +131,7 @@ impl RunCommand {
         if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
             let unseen =
                 if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
-            tell(&format!("warning: {}: its libraries' {unseen}\n", name.display()));
+            messages::warning(&format!("{}: its libraries' {unseen}", name.display()));
         }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
@@ -134,6 +139,7 @@ impl RunCommand {
             segment_bytes: self.segment_gib << 30,
             protocol: self.protocol,
             peer_timeout_ms: self.peer_timeout * 1000,
+            stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
             stache_pages: self.stache_pages.unwrap_or(0),
             block_bytes: self.block_size,
             homes: self.homes,
@@ -162,9 +168,17 @@ impl RunCommand {
             }
         };
         if let Some(failure) = &outcome.failure {
-            tell(&format!("error: {failure}\n"));
+            let mut text = failure.to_string();
+            if !outcome.stuck.is_empty() {
+                let table: String = stuck::table(&outcome.stuck).iter().map(|line| format!("\n  {line}")).collect();
+                text.insert_str(failure.what.len(), &table);
+            }
+            messages::error(&text);
         }
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
+        tell_of_nothing_shared(Path::new(name), &options, &outcome);
+        let all: Vec<String> = outcome.nodes.iter().map(|node| describe(node.status)).collect();
+        messages::detail(&format!("the run took {:.3} s; the nodes: {}", outcome.wall.as_secs_f64(), all.join(", ")));
         if let Some(program) = object.filter(|_| options.learns) {
             let path = options.original.clone().or_else(|| input::find_program(name).ok());
             keep_learnt(&outcome, &executable, program, learn.map(|file| (path, file)))?;
@@ -210,7 +224,7 @@ fn keep_learnt(
     let count = |k: &Knowledge| k.all().map(|(_, sites)| sites.len()).sum::<usize>();
     let summary = learnt::summary(&learnt::report(&learnt, &files));
     let more = count(&known) - count(&before);
-    tell(&format!("learnt: {summary}; {more} were not known before, {} are\n", count(&known)));
+    messages::tell(&format!("learnt: {summary}; {more} were not known before, {} are", count(&known)));
     Ok(())
 }
 
@@ -228,14 +242,30 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outc
         } else {
             "(generated, or of a library that was left as it is): its accesses were not checked"
         };
-        tell(&format!("note: {name}: {unchecked} nodes ran code that is not rewritten {what}\n"));
+        messages::note(&format!("{name}: {unchecked} nodes ran code that is not rewritten {what}"));
     } else if nodes == 1
         && !flags.guard
         && with(Counter::GeneratedCode) > 0
         && (flags.check_loads || flags.check_stores)
     {
-        tell(&format!(
-            "note: {name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only\n"
+        messages::note(&format!(
+            "{name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only"
+        ));
+    }
+}
+
+/// Says that several nodes have done the same without a word to each other, which is seldom what was meant.
+fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &Outcome) {
+    // At its end each node sends one message to each other node.
+    let farewell = u64::from(options.nodes) - 1;
+    let signs = [(Counter::Allocations, 0), (Counter::Barriers, 0), (Counter::MessagesSent, farewell)];
+    let has_shared = |counters: &[u64]| signs.iter().any(|&(sign, usual)| counters[sign as usize] > usual);
+    let is_alone = !outcome.nodes.iter().any(|node| has_shared(&node.report.counters));
+    if options.nodes > 1 && !options.forks && outcome.failure.is_none() && outcome.exit_status == 0 && is_alone {
+        let (name, nodes) = (name.display(), options.nodes);
+        messages::note(&format!(
+            "{name}: ran {nodes} times, once on each node, and the nodes shared nothing\n  \
+             help: did you mean `blizzard run -- {name}`? Programs share memory by the calls of blizzard.h (`blizzard new` makes one)"
         ));
     }
 }
@@ -319,6 +349,9 @@ pub fn closure(
     // What is no program is said so before its libraries are rewritten.
     pipeline::expect_program(&input.bytes, &input.name)?;
     let libraries = libraries::prepare(&input.path, &source)?;
+    for (library, rewritten) in &libraries {
+        messages::detail(&format!("{} runs as {}", library.display(), rewritten.display()));
+    }
     let learnt = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&input.bytes)) };
     let request = Request { options: &options, learnt };
     let key = Key::of_rewrite(&input.bytes, request, &source.record());
@@ -328,6 +361,7 @@ pub fn closure(
         input.bytes.expect_unchanged(&input.name)?;
         rewritten.map(drop)
     })?;
+    messages::detail(&format!("{} runs as {}", input.name, program.display()));
     Ok(Prepared { program, libraries })
 }
 

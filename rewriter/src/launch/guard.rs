@@ -22,6 +22,7 @@
 //! * Both killed in one blow, the nodes end all the same ([`crate::launch::sys::tie_to_parent`]); what they have started may be left.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
 use crate::launch::leftovers;
 use crate::launch::output::is_readable;
 use crate::launch::signals::{Event, Signals};
@@ -79,7 +80,7 @@ pub fn split() -> Result<Guard> {
             std::process::exit(match signals {
                 Ok(signals) => watch(supervisor, to_supervisor, signals),
                 Err(error) => {
-                    eprintln!("blizzard: error: {error}");
+                    messages::error(&error.to_string());
                     // The end of the pipe tells the supervisor.
                     drop(to_supervisor);
                     let _ = waitpid(Some(supervisor), WaitOptions::empty());
@@ -124,7 +125,7 @@ fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
         Some(code) => code,
         None => {
             let how = status.map_or("is gone".to_owned(), describe);
-            eprintln!("blizzard: error: the process that watches over the run {how}");
+            messages::error(&format!("the process that watches over the run {how}"));
             status.map_or(libc::EXIT_FAILURE, shell_status)
         }
     }

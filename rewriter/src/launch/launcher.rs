@@ -12,10 +12,12 @@
 //! Any executable can be launched; only a rewritten one uses the region.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
 use crate::launch::options::LaunchOptions;
 use crate::launch::output::{Sink, Stream, forward};
 use crate::launch::region::{NodeReport, Region};
 use crate::launch::spawn::{self, Node, describe, shell_status};
+use crate::launch::stuck::{StuckNode, Watch};
 use crate::launch::supervise::{self, Stop};
 use crate::launch::{guard, leftovers, sys};
 use blizzard_contract::{self as contract, LearntPlace};
@@ -44,6 +46,8 @@ pub struct Outcome {
     /// What to tell the user; none for a run that succeeded, nor for a lone program's own exit status.
     pub failure: Option<Error>,
     pub nodes: Vec<NodeEnd>,
+    /// What the nodes waited for, if the run was ended because they all waited for each other.
+    pub stuck: Vec<StuckNode>,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
     /// From before the first node started until after the last ended.
@@ -67,10 +71,10 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     if let Err(e) = sys::disable_randomisation()
         && options.nodes > 1
     {
-        eprintln!(
-            "blizzard: warning: address-space randomisation stays on ({e}): addresses of code and private data differ \
+        messages::warning(&format!(
+            "address-space randomisation stays on ({e}): addresses of code and private data differ \
              between nodes"
-        );
+        ));
     }
     let begin = Instant::now();
     let mut nodes = spawn::start(program, args, &region, guard.group, options)?;
@@ -81,7 +85,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
             return Err(e);
         }
     };
-    let stop = supervise::until_all_ended(&mut nodes, &region, &mut guard);
+    let (mut watch, mut stuck) = (Watch::new(nodes.len(), options.stuck_timeout), Vec::new());
+    let stop = supervise::until_all_ended(&mut nodes, &region, &mut guard, &mut watch, &mut stuck);
     let wall = begin.elapsed();
     // Nobody waits any more when the launcher is gone: then it may take long.
     let gone = stop == Some(Stop::LauncherGone);
@@ -96,7 +101,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         })
         .collect();
     let (exit_status, failure) = verdict(stop, &nodes, written);
-    Ok(Outcome { exit_status, failure, nodes, learnt: region.learnt(), wall })
+    Ok(Outcome { exit_status, failure, nodes, stuck, learnt: region.learnt(), wall })
 }
 
 /// What became of the nodes' output.
@@ -128,6 +133,11 @@ fn verdict_on_nodes(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) ->
         None => return (0, None),
         Some(Stop::Signal(signal)) => return (128 + signal, None),
         Some(Stop::LauncherGone) => return (128 + libc::SIGKILL, None),
+        Some(Stop::Stuck) => {
+            let what = "the run is stuck: all nodes wait for each other, and none can go on";
+            let help = "--stuck-timeout SECONDS waits longer before it says so; 0: for ever";
+            return (libc::EXIT_FAILURE, Some(Error::new(what).help(help)));
+        }
         Some(Stop::Node(number)) => number,
     };
     let NodeEnd { status, report } = &nodes[number as usize];

@@ -19,6 +19,8 @@ pub(crate) mod spawn;
 
 pub(crate) mod guard;
 
+pub mod stuck;
+
 pub(crate) mod supervise;
 
 pub mod launcher;

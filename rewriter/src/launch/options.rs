@@ -7,6 +7,7 @@ use blizzard_protocol::list as protocols;
 use blizzard_protocol::port::ProtocolId;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The coherence protocols that a run can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,9 @@ impl HomePolicy {
     }
 }
 
+/// [`LaunchOptions::stuck_timeout`] unless the user says otherwise.
+pub const STUCK_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
@@ -68,6 +72,8 @@ pub struct LaunchOptions {
     pub protocol: Protocol,
     /// Milliseconds after which a node that does not answer ends the run; 0: never.
     pub peer_timeout_ms: u32,
+    /// How long all nodes must have waited for each other before the run is ended as stuck; zero: for ever.
+    pub stuck_timeout: Duration,
     /// Most pages of other nodes that a node has copies of; 0: any number.
     pub stache_pages: u32,
     /// Bytes that change hands together: a power of two from [`contract::BLOCK_BYTES`] to [`contract::BLOCK_MAX_BYTES`].
@@ -131,6 +137,7 @@ impl Default for LaunchOptions {
             segment_bytes: contract::SEGMENT_DEFAULT_BYTES,
             protocol: Protocol::DEFAULT,
             peer_timeout_ms: contract::PEER_TIMEOUT_MS,
+            stuck_timeout: STUCK_TIMEOUT,
             stache_pages: 0,
             block_bytes: contract::BLOCK_BYTES as u32,
             homes: HomePolicy::RoundRobin,

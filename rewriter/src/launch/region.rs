@@ -12,7 +12,8 @@ use crate::base::error::{Error, Result};
 use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
-    self as contract, COUNTER_COUNT, LearntPlace, RegionHeader, SharedContext, TAG_INVALID, node_phase,
+    self as contract, COUNTER_COUNT, Counter, LearntPlace, RegionHeader, SharedContext, TAG_INVALID, WaitRecord,
+    node_phase,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -40,6 +41,25 @@ pub struct NodeReport {
     pub message: Option<String>,
     /// Indexed by [`blizzard_contract::Counter`].
     pub counters: [u64; COUNTER_COUNT],
+}
+
+/// What a node waits for, as its context page says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// See [`blizzard_contract::activity`].
+    pub activity: u32,
+    /// Somebody has told it something that it has not seen.
+    pub is_rung: bool,
+    /// See [`blizzard_contract::waits`]; with the object's number and home.
+    pub what: u64,
+    pub object: u64,
+    pub home: u64,
+    /// The end of the stack that the runtime works on.
+    pub stack_top: u64,
+    /// The locks that it holds, as [`blizzard_contract::WaitRecord`] names them.
+    pub held: Vec<u64>,
+    /// Messages sent and received.
+    pub messages: [u64; 2],
 }
 
 impl Region {
@@ -110,6 +130,27 @@ impl Region {
             phase,
             message: (phase == node_phase::FAILED && !text.trim().is_empty()).then(|| text.trim().to_owned()),
             counters: std::array::from_fn(|k| u64_at(offset_of!(SharedContext, counters) + 8 * k)),
+        }
+    }
+
+    /// What node `node` waits for.
+    pub fn waiting(&self, node: u32) -> Waiting {
+        let mut page = [0u8; size_of::<SharedContext>()];
+        // As in `report`: a page of zeros is one of a node that runs.
+        let _ = self.file.read_exact_at(&mut page, self.context_off(node));
+        let u32_at = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+        let of_wait = |at: usize| u64_at(offset_of!(SharedContext, wait) + at);
+        let counter = |counter: Counter| u64_at(offset_of!(SharedContext, counters) + 8 * counter as usize);
+        Waiting {
+            activity: u32_at(offset_of!(SharedContext, activity)),
+            is_rung: u32_at(offset_of!(SharedContext, poll)) != 0,
+            what: of_wait(offset_of!(WaitRecord, what)),
+            object: of_wait(offset_of!(WaitRecord, object)),
+            home: of_wait(offset_of!(WaitRecord, home)),
+            stack_top: of_wait(offset_of!(WaitRecord, stack_top)),
+            held: (0..contract::HELD_LOCKS).map(|k| of_wait(offset_of!(WaitRecord, held) + 8 * k)).collect(),
+            messages: [counter(Counter::MessagesSent), counter(Counter::MessagesReceived)],
         }
     }
 

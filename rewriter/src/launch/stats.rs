@@ -20,7 +20,7 @@ use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -94,16 +94,21 @@ enum Destination {
     Temporary(NamedTempFile),
     /// A pipe, a terminal or a device, which no file may take the place of.
     Open(File),
+    /// `-`.
+    StandardOutput,
 }
 
 impl StatsFile {
-    /// Prepares to write `path`.
+    /// Prepares to write `path`; `-` is standard output.
     ///
     /// # Errors
     /// When its folder, or what is not a regular file, cannot be written to.
     pub fn create(path: &Path) -> Result<Self> {
         let failed = || Error::new(format!("cannot write the statistics to {}", path.display()));
         let to = |path: PathBuf, to| Ok(StatsFile { path, to });
+        if path == Path::new("-") {
+            return to("standard output".into(), Destination::StandardOutput);
+        }
         match fs::metadata(path) {
             Ok(there) if there.is_dir() => return Err(failed().because("it is a directory")),
             Ok(there) if !there.is_file() => {
@@ -134,6 +139,10 @@ impl StatsFile {
         };
         let text = serde_json::to_string_pretty(stats).map_err(|e| failed(&e))? + "\n";
         match to {
+            Destination::StandardOutput => match io::stdout().lock().write_all(text.as_bytes()) {
+                Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(failed(&e)),
+                _ => {}
+            },
             Destination::Open(mut file) => file.write_all(text.as_bytes()).map_err(|e| failed(&e))?,
             Destination::Temporary(mut file) => {
                 file.write_all(text.as_bytes()).map_err(|e| failed(&e))?;

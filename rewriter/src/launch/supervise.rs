@@ -13,6 +13,7 @@ use crate::launch::guard::Guard;
 use crate::launch::region::Region;
 use crate::launch::signals::Event;
 use crate::launch::spawn::{Node, Reaper};
+use crate::launch::stuck::{StuckNode, Watch};
 use blizzard_contract::node_phase;
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::time::{Duration, Instant};
@@ -31,10 +32,18 @@ pub enum Stop {
     Signal(i32),
     /// The launcher has been killed.
     LauncherGone,
+    /// All nodes wait for each other.
+    Stuck,
 }
 
-/// Waits until every node has ended; says why the run stopped early, if it did.
-pub fn until_all_ended(nodes: &mut [Node], region: &Region, guard: &mut Guard) -> Option<Stop> {
+/// Waits until every node has ended; says why the run stopped early, if it did. `stuck`: gets what the nodes waited for, if they waited for each other.
+pub fn until_all_ended(
+    nodes: &mut [Node],
+    region: &Region,
+    guard: &mut Guard,
+    watch: &mut Watch,
+    stuck: &mut Vec<StuckNode>,
+) -> Option<Stop> {
     let alone = nodes.len() == 1;
     let mut stop = None;
     let mut deadline: Option<Instant> = None;
@@ -59,7 +68,16 @@ pub fn until_all_ended(nodes: &mut [Node], region: &Region, guard: &mut Guard) -
             nodes.iter().for_each(|node| node.signal(libc::SIGKILL));
             deadline = None;
         }
-        let timeout = deadline.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()));
+        if stop.is_none()
+            && let Some(all) = watch.look(nodes, region)
+        {
+            *stuck = all;
+            stop = Some(Stop::Stuck);
+            region.abort();
+            deadline = Some(Instant::now() + GRACE);
+        }
+        let recheck = watch.look_again().map_or(RECHECK, |again| again.min(RECHECK));
+        let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         for event in guard.wait(timeout) {
             let (signal, from_kernel) = match event {
                 Event::Signal { signal: SIGCHLD, .. } => continue,

@@ -10,4 +10,6 @@ pub mod decisions;
 
 pub mod overhead;
 
+pub(crate) mod stuck;
+
 pub mod learnt;

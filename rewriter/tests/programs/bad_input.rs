@@ -18,9 +18,37 @@ blizzard_test_harness::module! {
     errors_that_nobody_reads_have_their_exit_status,
     pipes_are_refused_and_not_waited_for,
     a_sparse_file_is_refused_at_once,
+    a_missing_library_is_named_with_where_it_was_looked_for,
     a_full_disk_is_one_error_and_nothing_is_left,
     a_folder_that_cannot_be_written_to_is_one_error,
     a_cache_or_bundle_that_is_a_file_is_one_error,
+}
+
+/// The rewrite succeeded, and the dynamic loader said it at each start.
+fn a_missing_library_is_named_with_where_it_was_looked_for() {
+    let bench = Bench::new();
+    fs::write(bench.at("lib.c"), "int gone(void) { return 0; }\n").unwrap();
+    fs::write(bench.at("needs.c"), "int gone(void);\nint main(void) { return gone(); }\n").unwrap();
+    for args in [
+        &["-shared", "-fPIC", "-Wl,-soname,libgone.so.7", "lib.c", "-o", "libgone.so"][..],
+        &["needs.c", "./libgone.so", "-Wl,-rpath,$ORIGIN/there", "-o", "needs"],
+    ] {
+        assert!(tool("cc").current_dir(&bench.folder).args(args).status().unwrap().success());
+    }
+    let output = bench.command(&["rewrite", "needs", "-o", "out"]).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("blizzard: error: needs: libgone.so.7: cannot open shared object file"), "{err}");
+    assert!(err.contains("/there, ") && err.contains("/etc/ld.so.cache") && err.contains("help: "), "{err}");
+    assert!(!bench.at("out").exists());
+    fs::create_dir(bench.at("there")).unwrap();
+    fs::rename(bench.at("libgone.so"), bench.at("there/libgone.so.7")).unwrap();
+    for options in [&["needs", "-o", "out"][..], &["needs", "-o", "out", "--no-libraries"]] {
+        let output = bench.command(&[&["rewrite"], options].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    fs::remove_dir_all(bench.at("there")).unwrap();
+    assert!(bench.command(&["rewrite", "needs", "-o", "out", "--no-libraries"]).status().unwrap().success());
 }
 
 struct Bench {

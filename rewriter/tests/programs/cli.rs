@@ -19,7 +19,10 @@ blizzard_test_harness::module! {
     a_program_is_rewritten_into_the_cache_once_by_many_runs_at_once,
     a_rewritten_program_is_run_as_it_is_and_names_are_looked_up_in_path,
     statistics_take_the_place_of_no_pipe_or_link,
+    statistics_go_to_standard_output,
     statistics_count_exactly_in_a_counting_rewrite,
+    several_nodes_that_share_nothing_are_told,
+    messages_are_quiet_verbose_or_coloured_as_asked,
     config_compiles_a_program_that_runs_plain_and_on_nodes,
     several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line,
     output_that_cannot_be_written_fails_the_run,
@@ -92,7 +95,7 @@ fn plain(program: &Path, args: &[&str]) -> (String, String, i32) {
 
 fn misuse_is_status_2_and_names_the_option() {
     let bench = Bench::new();
-    for args in [&["run", "-n", "0", "--", "./prog"][..], &["rewrite", "prog"], &["frobnicate"], &[]] {
+    for args in [&["run", "-n", "0", "--", "./prog"][..], &["run", "--nods", "2", "./prog"], &["frobnicate"], &[]] {
         let (out, err, status) = bench.run(args);
         assert_eq!((out.as_str(), status), ("", 2), "{args:?}: {err}");
         assert!(err.starts_with("blizzard: "), "{args:?}: {err}");
@@ -333,6 +336,55 @@ fn statistics_take_the_place_of_no_pipe_or_link() {
     assert!(fs::read_to_string(bench.at("old.json")).unwrap().contains("wall_seconds"));
 }
 
+fn statistics_go_to_standard_output() {
+    let bench = Bench::new();
+    let (out, err, status) = bench.run(&["run", "--stats", "-", "--", "./prog", "0"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    let (line, stats) = out.split_once('\n').unwrap();
+    assert!(line.starts_with("prog "), "{out}");
+    let stats: serde_json::Value = serde_json::from_str(stats).unwrap();
+    assert_eq!(stats["nodes"], 1);
+    assert!(!bench.at("-").exists());
+}
+
+fn several_nodes_that_share_nothing_are_told() {
+    let bench = Bench::new();
+    let (out, err, status) = bench.run(&["run", "-np", "2", "./prog"]);
+    assert_eq!((out.lines().count(), status), (2, 0), "{err}");
+    let told =
+        "blizzard: note: ./prog: ran 2 times, once on each node, and the nodes shared nothing\n  help: did you mean";
+    assert!(err.starts_with(told), "{err}");
+    // A failure has a message of its own, and one node has nobody to share with.
+    assert!(!bench.run(&["run", "-n", "2", "./prog", "3"]).1.contains("shared nothing"));
+    assert_eq!(bench.run(&["run", "./prog"]).1, "");
+}
+
+fn messages_are_quiet_verbose_or_coloured_as_asked() {
+    let bench = Bench::new();
+    let err = |args: &[&str], no_color: &str| {
+        let output = bench.blizzard().args(args).env("NO_COLOR", no_color).output().unwrap();
+        finished(output).1
+    };
+    assert_eq!(err(&["-q", "run", "-n", "2", "./prog"], ""), "");
+    assert_eq!(err(&["rewrite", "prog", "-q"], ""), "");
+    let verbose = err(&["run", "-v", "./prog"], "");
+    for part in ["blizzard: ./prog runs as /", "/prog\n", "libc.so.6 runs as /", "blizzard: the run took "] {
+        assert!(verbose.contains(part), "{part}: {verbose}");
+    }
+    for (args, no_color, start) in [
+        (&["run", "absent"][..], "", "blizzard: error: "),
+        (&["run", "absent", "--color", "always"], "", "blizzard: error: "),
+        (&["run", "--color", "always", "absent"], "1", "blizzard: \x1b[1;31merror:\x1b[0m "),
+        (&["--color=always", "run", "--nods"], "", "blizzard: \x1b[1m\x1b[31merror:\x1b[0m "),
+        (&["--color=never", "run", "--nods"], "", "blizzard: error: "),
+    ] {
+        let text = err(args, no_color);
+        assert!(text.starts_with(start), "{args:?}: {text:?}");
+    }
+    // A program that fails is an error for whoever wants to hear of errors only.
+    assert!(err(&["-q", "run", "-n", "2", "./prog", "3"], "").contains("exited with status 3"));
+}
+
 fn statistics_count_exactly_in_a_counting_rewrite() {
     let bench = Bench::new();
     let counters = |args: &[&str]| {
@@ -393,7 +445,7 @@ fn several_nodes_of_a_program_that_is_not_fully_checked_are_refused_in_one_line(
             let (line, help) = err.split_once('\n').unwrap();
             assert!(line.starts_with("blizzard: error: ./") && line.contains(part), "{err}");
             assert!(help.contains("--allow-incomplete"), "{err}");
-            let (out, err, status) = bench.run(&[&["run", "--allow-incomplete", "-n", "2"], args].concat());
+            let (out, err, status) = bench.run(&[&["run", "-q", "--allow-incomplete", "-n", "2"], args].concat());
             assert_eq!((out.lines().count(), err.as_str(), status), (2, "", 0));
             let (_, err, status) = run("1");
             assert_eq!((err.as_str(), status), ("", 0), "one node needs neither");
@@ -419,7 +471,7 @@ fn output_that_cannot_be_written_fails_the_run() {
     let bench = Bench::new();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let run = |stdout: Stdio, args: &[&str]| {
-        let output = bench.blizzard().args(["run", "-n", "2", "--", "./prog"]).args(args).stdout(stdout).output();
+        let output = bench.blizzard().args(["run", "-q", "-n", "2", "--", "./prog"]).args(args).stdout(stdout).output();
         finished(output.unwrap())
     };
     let (_, err, status) = run(full().into(), &[]);

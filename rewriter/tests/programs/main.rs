@@ -25,11 +25,13 @@ mod overhead;
 mod own_path;
 mod padding;
 mod perf;
+mod projects;
 mod rights;
 mod runtime_entry;
 mod screens;
 mod self_rewrite;
 mod sources;
+mod stuck;
 mod system_libraries;
 mod taken_traps;
 mod terminal;
@@ -63,9 +65,11 @@ fn main() {
         own_path::tests(),
         padding::tests(),
         perf::tests(),
+        projects::tests(),
         rights::tests(),
         runtime_entry::tests(),
         screens::tests(),
+        stuck::tests(),
         system_libraries::tests(),
         taken_traps::tests(),
         terminal::tests(),

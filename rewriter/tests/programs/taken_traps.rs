@@ -8,6 +8,7 @@ blizzard_test_harness::module! {
     operations_of_an_interpreter_have_springboards_of_many_jumps,
     a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement,
     tables_of_the_large_model_are_recognised,
+    exceptions_of_a_fixed_address_program_take_none,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
@@ -40,6 +41,29 @@ fn blizzard(folder: &Path, arguments: &[&str]) -> Output {
         command.args(arguments).current_dir(folder).env("BLIZZARD_CACHE", folder.join("cache")).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
+}
+
+/// Frames of a fixed-address program name the personality routine by its old address in the PLT: a trap for each frame that an exception passed, and one
+/// more for each that it ended in.
+fn exceptions_of_a_fixed_address_program_take_none() {
+    let source = r#"
+        #include <cstdio>
+        struct Guard { int *left; ~Guard() { ++*left; } };
+        __attribute__((noinline)) static int deep(int n, int *left) {
+            Guard guard{left};
+            if (n == 0) throw 5;
+            return deep(n - 1, left) + *left;
+        }
+        int main() {
+            int left = 0, caught = 0;
+            for (int k = 0; k < 100; k++)
+                try { deep(9, &left); } catch (int number) { caught += number; }
+            std::printf("%d %d\n", left, caught);
+            return left != 1000 || caught != 500;
+        }"#;
+    for traps in traps("g++", source, &["-x", "c++", "-O2", "-fno-pie", "-no-pie"]) {
+        assert!(traps < 100, "{traps} traps in a hundred exceptions");
+    }
 }
 
 /// An interpreter in assembly whose function holds a label, so that a computed jump may lead to each of its instructions: none of its operations has room for

@@ -177,6 +177,44 @@ pub struct SharedContext {
     pub instruments: [u64; INSTRUMENT_WORDS],
     /// Written by the owner (and by inserted code in a counting rewrite).
     pub counters: [u64; COUNTER_COUNT],
+    /// Written by the owner, in a run of several nodes.
+    pub wait: WaitRecord,
+}
+
+/// What a node waits for, for the launcher, which looks whether the run is stuck. Valid while [`SharedContext::activity`] is `SLEEPING`.
+#[repr(C)]
+pub struct WaitRecord {
+    /// See [`waits`].
+    pub what: u64,
+    /// What is waited for: the number of an object at its home, or a slot.
+    pub object: u64,
+    /// The object's home.
+    pub home: u64,
+    /// The end of the stack that the node works on.
+    pub stack_top: u64,
+    /// The locks that the node holds, home in the upper half, number in the lower one, plus 1; 0: a free place. Of more locks than there are places some are left out.
+    pub held: [u64; HELD_LOCKS],
+}
+
+/// Locks of a node that its [`WaitRecord`] can name.
+pub const HELD_LOCKS: usize = 16;
+
+/// Values of [`WaitRecord::what`].
+pub mod waits {
+    /// For what the launcher cannot judge: the program's timers may end the wait.
+    pub const UNKNOWN: u64 = 0;
+    pub const MEMORY: u64 = 1;
+    pub const LOCK: u64 = 2;
+    /// Of as many nodes as its users say.
+    pub const BARRIER: u64 = 3;
+    pub const EVENT: u64 = 4;
+    /// A slot that somebody publishes.
+    pub const SLOT: u64 = 5;
+    /// A barrier, reduction or broadcast of all nodes.
+    pub const ALL: u64 = 6;
+    /// The other nodes' end.
+    pub const END: u64 = 7;
+    pub const ANSWER: u64 = 8;
 }
 
 /// Address of [`SharedContext::instruments`] in each node.

@@ -485,6 +485,12 @@ impl Modules {
         Some(slot.number.load(Ordering::Relaxed) << 32 | u64::from(place))
     }
 
+    /// Whether `at` lies in the new code of the program itself, which is the first module.
+    pub fn in_program(&self, at: u64) -> bool {
+        let first = &self.slots[0];
+        !first.is_empty() && first.covers(at) && first.is_new(at)
+    }
+
     /// Whether `at` lies in some module's new code.
     pub fn in_new_code(&self, at: u64) -> bool {
         self.at(at).is_some_and(|slot| slot.is_new(at))

@@ -12,6 +12,18 @@ use core::fmt;
 /// Displays the place at this address.
 pub struct Place(pub u64);
 
+/// Displays the function at this address and the distance from its start, without the file's name; nothing if it has no name.
+pub struct Function(pub u64);
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = [0u8; LINE_BYTES];
+        let mapped = mapping(self.0, &mut line).and_then(|(offset, path)| Some((offset, File::open(path)?)));
+        let named = mapped.as_ref().and_then(|(offset, file)| file.symbol(file.address(*offset)?));
+        named.map_or(Ok(()), |(symbol, distance)| write!(f, "{symbol}+{distance:#x}"))
+    }
+}
+
 /// Longest line of `/proc/self/maps` that is understood.
 const LINE_BYTES: usize = 4096;
 

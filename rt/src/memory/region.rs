@@ -10,7 +10,7 @@ use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
 use blizzard_contract::{
-    self as contract, CONTEXT_BYTES, Counter, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext,
+    self as contract, CONTEXT_BYTES, Counter, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext, WaitRecord,
 };
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::port::ProtocolId;
@@ -277,6 +277,36 @@ impl Context {
         for (index, byte) in text.iter().take(field - 1).chain(&[0]).enumerate() {
             // SAFETY: `take` and the final zero keep the index inside the field.
             unsafe { AtomicU8::from_ptr((base + index as u64) as *mut u8) }.store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    /// A word of what this node waits for, at an offset within [`WaitRecord`].
+    fn wait_word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset < size_of::<WaitRecord>() && offset.is_multiple_of(8));
+        let at = self.base + (offset_of!(SharedContext, wait) + offset) as u64;
+        // SAFETY: the offset was checked, so the word lies inside the page.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }
+    }
+
+    /// Says what this node waits for: one of [`contract::waits`], with the object's number and home.
+    pub fn set_wait(&self, what: u64, object: u64, home: u64) {
+        self.wait_word(offset_of!(WaitRecord, what)).store(what, Ordering::Relaxed);
+        self.wait_word(offset_of!(WaitRecord, object)).store(object, Ordering::Relaxed);
+        self.wait_word(offset_of!(WaitRecord, home)).store(home, Ordering::Relaxed);
+    }
+
+    /// The end of the stack that this node works on.
+    pub fn set_stack_top(&self, top: u64) {
+        self.wait_word(offset_of!(WaitRecord, stack_top)).store(top, Ordering::Relaxed);
+    }
+
+    /// This node holds a lock from now on, or does not any more.
+    pub fn note_lock(&self, home: NodeId, number: u64, holds: bool) {
+        let name = ((home.index() as u64) << 32 | number) + 1;
+        let (from, to) = if holds { (0, name) } else { (name, 0) };
+        let places = (0..contract::HELD_LOCKS).map(|k| self.wait_word(offset_of!(WaitRecord, held) + 8 * k));
+        if let Some(place) = places.into_iter().find(|place| place.load(Ordering::Relaxed) == from) {
+            place.store(to, Ordering::Relaxed);
         }
     }
 

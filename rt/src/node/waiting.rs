@@ -9,7 +9,7 @@ use crate::links::bugs::has_bug;
 use crate::links::ending;
 use crate::links::instruments::{self, Step};
 use crate::messages::judge::{self, Receiver, Rejection};
-use crate::messages::kinds;
+use crate::messages::kinds::{self, id};
 use crate::node::access;
 use crate::node::alarm;
 use crate::node::disturbance::GAP;
@@ -21,7 +21,7 @@ use crate::transport::message::Message;
 use crate::transport::patience::Patience;
 use crate::transport::patience::Wait;
 use crate::transport::stage;
-use blizzard_contract::Counter;
+use blizzard_contract::{Counter, waits};
 use blizzard_protocol::ids::NodeId;
 
 /// Messages that one poll handles at most; the doorbell stays set when there are more.
@@ -279,8 +279,42 @@ impl Node {
         }
     }
 
+    /// [`Node::call`] for the program, about the object with the request's key, of which the launcher hears: it looks whether the run is stuck.
+    pub fn ask(&mut self, to: NodeId, request: Message, answer: u16, what: Wait) -> Message {
+        let kind = match answer {
+            id::LOCK_GRANTED => waits::LOCK,
+            id::BARRIER_DONE => waits::BARRIER,
+            id::EVENT_DONE => waits::EVENT,
+            id::LOOKED_UP => waits::SLOT,
+            _ => waits::ANSWER,
+        };
+        self.note_wait(kind, request.key, to);
+        let reply = self.call(to, request, answer, what);
+        self.note_wait_is_over();
+        reply
+    }
+
+    /// [`Node::wait`] for the program, for what all nodes do, of which the launcher hears.
+    pub fn wait_for_all(&mut self, what: Wait, kind: u64, done: impl Fn(&Node) -> bool) {
+        self.note_wait(kind, 0, self.me);
+        self.wait(what, done);
+        self.note_wait_is_over();
+    }
+
+    fn note_wait(&self, kind: u64, object: u64, home: NodeId) {
+        // Timers of the program may end any wait.
+        let kind = if user_handlers::is_active() { waits::UNKNOWN } else { kind };
+        self.context.set_wait(kind, object, home.index() as u64);
+    }
+
+    /// From here on the node waits for shared memory, if it does.
+    fn note_wait_is_over(&self) {
+        self.note_wait(waits::MEMORY, 0, self.me);
+    }
+
     /// [`Node::wait`] for something that the program's handlers do: `done` is looked at after each of them.
     pub fn wait_running_handlers(&mut self, what: Wait, done: impl Fn() -> bool) {
+        self.note_wait_is_over();
         self.run_user_handlers(&done);
         self.wait(what, |_| done());
     }

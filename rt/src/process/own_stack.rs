@@ -51,11 +51,11 @@ fn is_on_alternate() -> bool {
     here.wrapping_sub(ALTERNATE.load(Ordering::Relaxed)) < ALTERNATE_BYTES.load(Ordering::Relaxed)
 }
 
-/// Makes the stack; before the program runs.
+/// Makes the stack; before the program runs. Gives its end.
 ///
 /// # Errors
 /// There is no memory for it.
-pub fn prepare() -> sys::Result<()> {
+pub fn prepare() -> sys::Result<u64> {
     limits::make_room(BYTES + GUARD_BYTES, true);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
     // SAFETY: new anonymous memory, whose lowest pages nothing uses.
@@ -64,7 +64,7 @@ pub fn prepare() -> sys::Result<()> {
         sys::mprotect(at, GUARD_BYTES, libc::PROT_NONE)?;
         TOP.store(at + GUARD_BYTES + BYTES, Ordering::Relaxed);
     }
-    Ok(())
+    Ok(TOP.load(Ordering::Relaxed))
 }
 
 /// Whether `at` lies in it.

@@ -354,7 +354,7 @@ unsafe fn start_launched(boot: Boot) {
             or_fail(segment::map_contexts(Some((boot.fd, &header, me))));
             or_fail(program::map_segment(header.segment_bytes));
             or_fail(program::invalidate_segment(boot.fd, &header));
-            require_memory(own_stack::prepare());
+            region.context(me).set_stack_top(require_memory(own_stack::prepare()));
             let space = Space::program(header.segment_bytes);
             (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
             GLOBAL.mode.store(mode::SEVERAL, Ordering::Release);
@@ -362,6 +362,13 @@ unsafe fn start_launched(boot: Boot) {
     }
     // The mappings stay; the program must not see the descriptor.
     let _ = sys::close(boot.fd);
+}
+
+/// The launcher is told that it cannot judge what this node waits for: the program's timers may end any wait from here on.
+pub fn timers_may_end_waits() {
+    if let Some((_, context)) = identity().launched {
+        context.set_wait(contract::waits::UNKNOWN, 0, 0);
+    }
 }
 
 /// The region of a launched run.

@@ -112,7 +112,7 @@ struct SweepArgs {
 pub fn main() -> ExitCode {
     let name = std::env::current_exe().ok();
     if name.as_deref().and_then(Path::file_name) == Some(OsStr::new("blizzard")) {
-        return blizzard::cli::command::main();
+        return blizzard::cli::command::main("");
     }
     let cli = Cli::parse();
     let done = match cli.command {

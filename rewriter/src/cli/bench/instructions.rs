@@ -78,6 +78,7 @@ pub fn count(folder: &Path) -> Result<Report> {
             block_bytes,
             // A node that is stepped answers late.
             peer_timeout_ms: 0,
+            stuck_timeout: std::time::Duration::ZERO,
             // Each miss is one of a block that has not been asked for.
             look_ahead: 0,
             ..LaunchOptions::default()

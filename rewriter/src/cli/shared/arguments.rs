@@ -97,7 +97,7 @@ impl RewriteOptions {
 #[derive(Debug, Args)]
 pub struct ProgramAndArgs {
     /// Program, original or rewritten, and its arguments; a name without a slash is looked up in PATH
-    #[arg(value_name = "PROG", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROG", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 

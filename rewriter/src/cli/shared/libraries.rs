@@ -8,20 +8,19 @@ use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::memory::Mapped;
 use crate::base::options::Options;
 use crate::base::output_file::{AtomicFile, write_atomically};
+use crate::base::progress;
 use crate::pipeline::{self, Request};
 use crate::read::rewritten;
 use crate::store::cache::Cache;
 use crate::store::closure::{Cached, Source};
 use crate::store::library_search::libraries_of;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Folder of a bundle's libraries, relative to its program.
 pub const BUNDLE_FOLDER: &str = "lib";
@@ -148,10 +147,7 @@ fn names_of(path: &Path) -> Vec<PathBuf> {
 /// Does `work` for each library, several at once, with progress on a terminal; the results in the order of the libraries. After a failure no
 /// more are begun; of several failures it is the first library's.
 fn each<T: Send>(libraries: &[PathBuf], work: impl Fn(&Path) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let style = ProgressStyle::with_template("{spinner} rewriting {msg} ({pos} of {len} libraries)");
-    // Draws on standard error, and only if that is a terminal.
-    let bar = ProgressBar::new(libraries.len() as u64).with_style(style.expect("the template is well-formed"));
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let bar = progress::begin(libraries.len() as u64, "{spinner} rewriting {msg} ({pos} of {len} libraries)");
     // The largest first, so that no processor is left with it at the end.
     let mut order: Vec<usize> = (0..libraries.len()).collect();
     order.sort_by_key(|&k| Reverse(fs::metadata(&libraries[k]).map_or(0, |m| m.len())));
@@ -181,7 +177,7 @@ fn each<T: Send>(libraries: &[PathBuf], work: impl Fn(&Path) -> Result<T> + Sync
         }
         done
     });
-    bar.finish_and_clear();
+    drop(bar);
     done.sort_by_key(|(k, _)| *k);
     done.into_iter().map(|(_, result)| result).collect()
 }

@@ -1,14 +1,8 @@
-//! What commands write to standard output and standard error.
+//! What commands write to standard output.
 //!
 //! Input: text. Output: bytes. **Invariant**: a reader that has gone away is no error.
 
 use crate::base::error::{Error, Result};
-
-/// Writes to standard error, whoever reads there or not: the exit status says the same.
-pub(crate) fn tell(text: &str) {
-    use std::io::Write;
-    let _ = write!(std::io::stderr(), "blizzard: {text}");
-}
 
 /// Writes to standard output; a reader that has gone away (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<()> {

@@ -5,6 +5,7 @@
 //! **Invariant**: the command's child processes end with it, and open their files by path: a folder that has another name gets no new ones.
 
 use crate::base::error::{Error, Result};
+use crate::base::progress;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +57,7 @@ fn remove_when_interrupted(folder: &Path) -> Result<()> {
             INTERRUPTED.store(true, Ordering::SeqCst);
             let folder = if fs::rename(&folder, &removed).is_ok() { removed } else { folder };
             remove(&folder);
+            progress::clear();
             std::process::exit(128 + signal);
         }
     });

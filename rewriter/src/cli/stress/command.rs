@@ -7,6 +7,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::options::{Access, Options};
+use crate::base::progress::{self, Progress};
 use crate::cli::run::block_bytes;
 use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::print::print;
@@ -20,7 +21,6 @@ use crate::reports::overhead::render::grouped;
 use crate::write::runtime_blob::Blob;
 use blizzard_protocol::port::ProtocolId;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -191,7 +191,7 @@ impl StressCommand {
                 break;
             }
         }
-        progress.finish_and_clear();
+        drop(progress);
         if self.json {
             let text = serde_json::to_string_pretty(&totals).expect("numbers and texts can be written as JSON");
             print(&(text + "\n"))?;
@@ -228,13 +228,8 @@ impl StressCommand {
         shares.fold(0.0, f64::max)
     }
 
-    fn progress(&self) -> ProgressBar {
-        let style = ProgressStyle::with_template("[{bar:24}] {elapsed} {wide_msg}");
-        let progress = ProgressBar::new(PROGRESS_STEPS)
-            .with_style(style.expect("the template is well-formed"))
-            .with_finish(ProgressFinish::AndClear);
-        progress.enable_steady_tick(Duration::from_millis(250));
-        progress
+    fn progress(&self) -> Progress {
+        progress::begin(PROGRESS_STEPS, "[{bar:24}] {elapsed} {wide_msg}")
     }
 
     /// Runs and checks one round.

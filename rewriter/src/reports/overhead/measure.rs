@@ -6,11 +6,12 @@
 //! run for nothing: its first runs count. See [`super`] for the invariants.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
+use crate::base::progress::{self, Progress};
 use crate::launch::signals::Signals;
 use crate::launch::spawn::{describe, signal_name};
 use crate::reports::overhead::process::{End, Extra, Job, Printed, Run};
 use crate::reports::overhead::variants::{Spread, Variant};
-use indicatif::{ProgressBar, ProgressStyle};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -166,17 +167,15 @@ fn pin() -> Option<usize> {
 }
 
 /// Shows how far the rounds are, on a terminal; elsewhere one line says how long they will take, if that is long.
-fn progress(runs: u64, each: Duration) -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {msg:<12} run {pos} of {len}, {eta} to go");
-    let bar = ProgressBar::new(runs).with_style(style.expect("the template is well-formed"));
-    bar.enable_steady_tick(Duration::from_millis(200));
+fn progress(runs: u64, each: Duration) -> Progress {
+    let bar = progress::begin(runs, "{spinner} {msg:<12} run {pos} of {len}, {eta} to go");
     let total = each * runs as u32;
-    if bar.is_hidden() && total > Duration::from_secs(60) {
-        eprintln!(
-            "blizzard: {runs} runs of {:.0} s: about {:.0} minutes",
+    if !bar.is_shown() && total > Duration::from_secs(60) {
+        messages::note(&format!(
+            "{runs} runs of {:.0} s: about {:.0} minutes",
             each.as_secs_f64(),
             total.as_secs_f64() / 60.0
-        );
+        ));
     }
     bar
 }

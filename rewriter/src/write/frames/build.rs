@@ -76,7 +76,8 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], at: Vaddr) -> Result<Frames> 
     let hdr_at = Vaddr((at + gcc_except_table.len() as u64).0.next_multiple_of(8));
     let eh_frame_at = Vaddr((hdr_at + eh_frame_hdr::bytes(pieces.len()) as u64).0.next_multiple_of(8));
     let starts: Vec<_> = pieces.iter().map(|p| p.start).collect();
-    let eh_frame = write_frames(input, &units, pieces, eh_frame_at)?;
+    let moved = |at: Vaddr| maps.first().and_then(|map| map.begin(at)).unwrap_or(at);
+    let eh_frame = write_frames(input, &units, pieces, eh_frame_at, &moved)?;
     let records = fde::offsets(&eh_frame).map_err(|e| Error::new(format!("the new .eh_frame: {e}")))?;
     debug_assert_eq!(records.len(), starts.len());
     let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
@@ -276,14 +277,20 @@ pub(super) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
     let mut mapped = map_units(input, &units, &[map], Vaddr(0));
     mapped.refused.into_result("call-frame information that cannot be moved")?;
     mapped.pieces.sort_by_key(|p| p.start);
-    let table = table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr)?;
+    let table = table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
     let mut section = DebugFrame::from(EndianVec::new(LittleEndian));
     table.write_debug_frame(&mut section).map_err(|e| Error::new("the new .debug_frame").because(e))?;
     Ok(section.0.into_vec())
 }
 
-fn write_frames(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr) -> Result<Vec<u8>> {
-    let table = table(input, units, pieces, at, cfi::PCREL4)?;
+fn write_frames(
+    input: &Input,
+    units: &[Unit],
+    pieces: Vec<Piece>,
+    at: Vaddr,
+    moved: &dyn Fn(Vaddr) -> Vaddr,
+) -> Result<Vec<u8>> {
+    let table = table(input, units, pieces, at, cfi::PCREL4, moved)?;
     let mut section = EhFrame::from(EndianVec::new(LittleEndian));
     let written = table.write_eh_frame(&mut section);
     written.map_err(|e| Error::new(format!("the new .eh_frame at {at}")).because(e))?;
@@ -292,8 +299,15 @@ fn write_frames(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr) ->
     Ok(bytes)
 }
 
-/// All records; their addresses are relative to `at`, in this encoding.
-fn table(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr, encoding: DwEhPe) -> Result<FrameTable> {
+/// All records; their addresses are relative to `at`, in this encoding. `moved`: where the code of personality routines is now.
+fn table(
+    input: &Input,
+    units: &[Unit],
+    pieces: Vec<Piece>,
+    at: Vaddr,
+    encoding: DwEhPe,
+    moved: &dyn Fn(Vaddr) -> Vaddr,
+) -> Result<FrameTable> {
     let mut table = FrameTable::default();
     let mut cies: HashMap<(usize, bool), CieId> = HashMap::new();
     let relative = |to: Vaddr| Address::Constant(to - at);
@@ -303,7 +317,7 @@ fn table(input: &Input, units: &[Unit], pieces: Vec<Piece>, at: Vaddr, encoding:
         let cie = match cies.get(&key) {
             Some(&cie) => cie,
             None => {
-                let cie = cfi::cie(input, fde, key.1, at);
+                let cie = cfi::cie(input, fde, key.1, at, moved);
                 let at = input.eh_frame.at + key.0 as u64;
                 let mut cie = cie.map_err(|e| Error::new(format!("the CIE at {at}: {e}")))?;
                 cie.fde_address_encoding = encoding;

@@ -293,9 +293,15 @@ fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Expression> {
     depends.then(|| Expression::raw(out.into_vec()))
 }
 
-/// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged.
-/// `base` is the address of the output's `.eh_frame`.
-pub(super) fn cie(input: &Input, fde: &Fde, with_lsda: bool, base: Vaddr) -> Result<OutCie, String> {
+/// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged but for the personality routine's new address.
+/// `base` is the address of the output's `.eh_frame`; `moved`: where the code at an old address is now.
+pub(super) fn cie(
+    input: &Input,
+    fde: &Fde,
+    with_lsda: bool,
+    base: Vaddr,
+    moved: &dyn Fn(Vaddr) -> Vaddr,
+) -> Result<OutCie, String> {
     let from = fde.raw.cie();
     let section = input.section();
     let bases = input.bases();
@@ -312,7 +318,8 @@ pub(super) fn cie(input: &Input, fde: &Fde, with_lsda: bool, base: Vaddr) -> Res
             return Err("its personality's address is only known at run time".to_string());
         }
         None => None,
-        Some(Personality::Direct(a)) => Some((PCREL4, relative(a))),
+        // Unwinders only call it, once and again for each frame: at its old address it would often be a trap.
+        Some(Personality::Direct(a)) => Some((PCREL4, relative(moved(a)))),
         Some(Personality::Indirect(a)) => Some((INDIRECT_PCREL4, relative(a))),
     };
     to.lsda_encoding = with_lsda.then_some(PCREL4);

@@ -67,7 +67,7 @@ impl Node {
                 let key = self.fresh_key();
                 let args = [arena.index() as u64, bytes, 0];
                 let request = Message { handler: id::ALLOC, args, key, ..Message::default() };
-                let reply = self.call(owner, request, id::ALLOCATED, Wait::Other);
+                let reply = self.ask(owner, request, id::ALLOCATED, Wait::Other);
                 let [bytes, recycled, limit] = reply.args;
                 let chunk = Chunk { addr: reply.addr, bytes, recycled: recycled != 0 };
                 (if chunk.addr == 0 { Err(Full { free_bytes: bytes }) } else { Ok(chunk) }, limit)
@@ -117,7 +117,7 @@ impl Node {
             Some(freed) => freed.map(drop),
             None => {
                 let request = Message { handler: id::FREE, addr, key: self.fresh_key(), ..Message::default() };
-                match self.call(owner, request, id::FREED, Wait::Other).args[0] {
+                match self.ask(owner, request, id::FREED, Wait::Other).args[0] {
                     FREED_OK => Ok(()),
                     FREED_ALREADY => Err(FreeError::AlreadyFree),
                     _ => Err(FreeError::NotAllocated),

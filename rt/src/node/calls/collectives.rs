@@ -7,7 +7,7 @@ use crate::node::node::Node;
 use crate::sync::collective::{CHUNK_BYTES, Collective, VECTOR_WORDS};
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
-use blizzard_contract::Counter;
+use blizzard_contract::{Counter, waits};
 use blizzard_protocol::ids::NodeId;
 
 impl Node {
@@ -21,7 +21,7 @@ impl Node {
         all[..words.len()].copy_from_slice(words);
         let me = self.me;
         self.sync.collectives.arrive(&mut self.links, me, kind, words.len() as u64, &all);
-        self.wait(Wait::Barrier, |node| node.sync.collectives.is_complete(number));
+        self.wait_for_all(Wait::Barrier, waits::ALL, |node| node.sync.collectives.is_complete(number));
         words.copy_from_slice(&self.sync.collectives.result()[..words.len()]);
     }
 
@@ -67,7 +67,7 @@ impl Node {
                 self.send(self.manager(), chunk);
             }
         } else {
-            self.wait(Wait::Barrier, |node| !node.sync.collectives.is_receiving());
+            self.wait_for_all(Wait::Barrier, waits::ALL, |node| !node.sync.collectives.is_receiving());
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::messages::kinds::id;
 use crate::node::node::Node;
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
+use blizzard_contract::waits;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::tag::Tag;
 use core::fmt;
@@ -157,7 +158,7 @@ impl Node {
                 "bz_wait_for_end: the program waits for {awaited} nodes to end, but has created {created}"
             ));
         }
-        self.wait(Wait::Other, |node| node.members.ended() >= awaited);
+        self.wait_for_all(Wait::Other, waits::END, |node| node.members.ended() >= awaited);
     }
 
     /// Tells all nodes that this one computes no more, and serves them until they say the same. Node 0 also tells how many nodes there are:
@@ -171,7 +172,7 @@ impl Node {
         for to in (0..self.homes.nodes()).filter_map(NodeId::new) {
             self.send(to, Message { handler: id::EXITED, args: [participants, 0, 0], ..Message::default() });
         }
-        self.wait(Wait::Other, |node| node.members.all_exited() && node.transport.is_drained());
+        self.wait_for_all(Wait::Other, waits::END, |node| node.members.all_exited() && node.transport.is_drained());
     }
 }
 

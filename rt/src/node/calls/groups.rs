@@ -27,7 +27,7 @@ impl Node {
         let key = handle.index;
         let args = [handle.index, count.into(), 0];
         let arrive = Message { handler: id::BARRIER_ARRIVE, args, key, ..Message::default() };
-        self.call(handle.home, arrive, id::BARRIER_DONE, Wait::Barrier).args[0] == self.me.index() as u64
+        self.ask(handle.home, arrive, id::BARRIER_DONE, Wait::Barrier).args[0] == self.me.index() as u64
     }
 
     /// A new event that this node manages, not set.
@@ -41,7 +41,7 @@ impl Node {
         let handle = self.object_handle(if on { "bz_event_set" } else { "bz_event_clear" }, Kind::Event, value);
         let (args, key) = ([handle.index, on.into(), 0], handle.index);
         let set = Message { handler: id::EVENT_SET, args, key, ..Message::default() };
-        self.call(handle.home, set, id::EVENT_DONE, Wait::Lock);
+        self.ask(handle.home, set, id::EVENT_DONE, Wait::Lock);
     }
 
     /// Waits until the event is set.
@@ -49,6 +49,6 @@ impl Node {
         let handle = self.object_handle("bz_event_wait", Kind::Event, value);
         let key = handle.index;
         let wait = Message { handler: id::EVENT_WAIT, args: [handle.index, 0, 0], key, ..Message::default() };
-        self.call(handle.home, wait, id::EVENT_DONE, Wait::Lock);
+        self.ask(handle.home, wait, id::EVENT_DONE, Wait::Lock);
     }
 }

@@ -20,7 +20,8 @@ impl Node {
         self.count(Counter::LockAcquires);
         let key = handle.index;
         let acquire = Message { handler: id::LOCK_ACQUIRE, args: [handle.index, 0, 0], key, ..Message::default() };
-        self.call(handle.home, acquire, id::LOCK_GRANTED, Wait::Lock);
+        self.ask(handle.home, acquire, id::LOCK_GRANTED, Wait::Lock);
+        self.context.note_lock(handle.home, handle.index, true);
     }
 
     /// Takes the lock if it is free.
@@ -28,8 +29,9 @@ impl Node {
         let handle = self.object_handle("bz_trylock", Kind::Lock, value);
         let key = self.fresh_key();
         let attempt = Message { handler: id::LOCK_TRY, args: [handle.index, 0, 0], key, ..Message::default() };
-        let got = self.call(handle.home, attempt, id::LOCK_TRIED, Wait::Lock).args[0] != 0;
+        let got = self.ask(handle.home, attempt, id::LOCK_TRIED, Wait::Lock).args[0] != 0;
         if got {
+            self.context.note_lock(handle.home, handle.index, true);
             self.count(Counter::LockAcquires);
         }
         got
@@ -38,6 +40,7 @@ impl Node {
     /// Releases the lock; does not wait.
     pub fn unlock(&mut self, value: u64) {
         let handle = self.object_handle("bz_unlock", Kind::Lock, value);
+        self.context.note_lock(handle.home, handle.index, false);
         let release = Message { handler: id::LOCK_RELEASE, args: [handle.index, 0, 0], ..Message::default() };
         self.send(handle.home, release);
     }

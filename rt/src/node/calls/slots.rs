@@ -13,7 +13,7 @@ impl Node {
         self.check_slot("bz_publish", slot);
         let manager = self.manager();
         let put = Message { handler: id::PUBLISH, args: [slot, value, 0], key: slot, ..Message::default() };
-        self.call(manager, put, id::PUBLISHED, Wait::Other);
+        self.ask(manager, put, id::PUBLISHED, Wait::Other);
     }
 
     /// Waits until the slot has been published; returns its pointer.
@@ -21,7 +21,7 @@ impl Node {
         self.check_slot("bz_lookup", slot);
         let manager = self.manager();
         let ask = Message { handler: id::LOOKUP, args: [slot, 0, 0], key: slot, ..Message::default() };
-        self.call(manager, ask, id::LOOKED_UP, Wait::Other).args[0]
+        self.ask(manager, ask, id::LOOKED_UP, Wait::Other).args[0]
     }
 
     fn check_slot(&self, function: &str, slot: u64) {

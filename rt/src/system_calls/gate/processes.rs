@@ -4,6 +4,8 @@
 //! **Invariant**: with several nodes no thread starts, and no stack lies in shared memory.
 
 use crate::kernel::sys;
+use crate::libraries::modules::MODULES;
+use crate::libraries::places::Function;
 use crate::memory::access_control::program;
 use crate::process::accesses;
 use crate::process::creation;
@@ -15,6 +17,7 @@ use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 use crate::tempest::owner;
+use core::fmt;
 use core::sync::atomic::Ordering;
 
 /// `vfork`: the child borrows memory and stack until it executes or exits; it takes no part in the run, and the parent waits.
@@ -46,7 +49,9 @@ pub fn clone(call: &Call) -> Outcome {
     let has = |flag: i32| call.args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
         process::fail(format_args!(
-            "the program starts a second thread: in a run of several nodes each node has one thread for now"
+            "the program starts a second thread{}: in a run of several nodes each node has one thread. Let the nodes share the work \
+             (bz_node and bz_nodes instead of thread numbers), or run it on one node, where it may have threads",
+            Starter(call)
         ));
     }
     if (has(libc::CLONE_PARENT_SETTID) || has(libc::CLONE_PIDFD)) && program::in_segment(args[2]) {
@@ -66,6 +71,40 @@ pub fn clone(call: &Call) -> Outcome {
         situation::expect_vfork_child();
     }
     if shares_memory { Outcome::Run(Stub::Plain, args, 0) } else { forked(args) }
+}
+
+/// Displays who has started a thread: the first caller on the stack that is no library's, as far as the words there tell.
+struct Starter<'a>(&'a Call);
+
+/// Words of the stack that are looked at: the C library's frames are small.
+const LOOKED_AT: u64 = 512;
+
+impl fmt::Display for Starter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = (0..LOOKED_AT).map(|k| self.0.rsp.wrapping_add(8 * k));
+        let words = words.map_while(|at| {
+            let mut word = [0; 8];
+            program::read(at, &mut word).ok().map(|_| u64::from_ne_bytes(word))
+        });
+        match words.into_iter().find(|&word| MODULES.in_program(word) && follows_call(word)) {
+            Some(at) => write!(f, ", started by {}", Function(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a call ends in front of `at`: near, direct, or through a register or memory (SDM volume 2, CALL).
+fn follows_call(at: u64) -> bool {
+    const LONGEST: usize = 8;
+    let mut code = [0; LONGEST];
+    if program::read(at.wrapping_sub(LONGEST as u64), &mut code).is_err() {
+        return false;
+    }
+    let is_indirect = |length: usize| {
+        let call = &code[LONGEST - length..];
+        call[0] == 0xff && call[1] >> 3 & 7 == 2
+    };
+    code[LONGEST - 5] == 0xe8 || (2..=7).any(is_indirect)
 }
 
 /// `clone3`, for which the C library then uses [`clone`]: who asks for a stack in shared memory is told here, too.

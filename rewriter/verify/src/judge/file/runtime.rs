@@ -39,6 +39,14 @@ impl Runtime<'_> {
             Runtime::Named(_) => true,
         }
     }
+
+    /// The name by which audits know it.
+    pub fn name(&self) -> Option<[u8; 32]> {
+        match self {
+            Runtime::File { file, .. } => Image::of_file(file).map(|image| image.name()),
+            Runtime::Named(name) => Some(*name),
+        }
+    }
 }
 
 /// A segment, relative to the runtime's first byte.

@@ -11,14 +11,14 @@ use crate::audit::{Audit, FrameCounts};
 use crate::decode::decoder::Code;
 use crate::decode::effects::{Flow, RSP};
 use crate::decode::insn::{Insn, NONE};
-use crate::file::frames::{Cfa, Fde, Frames, Row};
+use crate::file::frames::{Cfa, Fde, Frames, Kind, Row};
 use crate::file::lsda::CallSite;
 use crate::file::module::Module;
 use crate::judge::old_code::original::Original;
 use crate::judge::unwinding::frame_index;
 use crate::sites::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt};
-use gimli::{BaseAddresses, EvaluationResult, LittleEndian, Location, Operation, Register, Value};
+use gimli::{BaseAddresses, EvaluationResult, LittleEndian, Location, Operation, Pointer, Register, Value};
 
 type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
@@ -219,7 +219,7 @@ impl Comparison<'_, '_> {
         for (k, i) in text.insns.iter().enumerate().skip(first) {
             *is = new.index(i.va, *is).ok_or(None)?;
             let now = &new.list[*is];
-            if now.kind != before.kind {
+            if !self.same_kind(&before.kind, &now.kind) {
                 return Err(Some(
                     "personality, return address or signal flag of the frame are not the original's".into(),
                 ));
@@ -264,6 +264,17 @@ impl Comparison<'_, '_> {
             rsp = if i.flow == Flow::Call { 0 } else { rsp + moves(i) };
         }
         Ok(())
+    }
+
+    /// Whether a frame names what the original's names. Its personality routine may be known by the address of its new code.
+    fn same_kind(&self, before: &Kind, now: &Kind) -> bool {
+        let moved = match (before.0, now.0) {
+            (Some(Pointer::Direct(was)), Some(Pointer::Direct(is))) if self.plain.is_none() => {
+                self.new_address(was) == Some(is)
+            }
+            _ => false,
+        };
+        (moved || before.0 == now.0) && (before.1, before.2) == (now.1, now.2)
     }
 
     /// What the personality routine does with an exception from `new_va` must be what it did with one from `old_va`.
@@ -358,7 +369,8 @@ impl Comparison<'_, '_> {
         let is_new = |va: u64| va.wrapping_sub(self.m.text.va) < self.m.text.data.len() as u64;
         let is_moved = |f: &Fde| is_new(f.from) || self.cold.contains(f.from);
         let is = |f: &Fde, g: &Fde| {
-            (f.from, f.to, f.kind, &f.rows, f.lsda.is_none()) == (g.from, g.to, g.kind, &g.rows, g.lsda.is_none())
+            (f.from, f.to, &f.rows, f.lsda.is_none()) == (g.from, g.to, &g.rows, g.lsda.is_none())
+                && self.same_kind(&g.kind, &f.kind)
         };
         for f in self.new.list.iter().filter(|f| !is_moved(f)) {
             let known = self.old.index(f.from, 0).is_some_and(|k| f.kind.2 && is(f, &self.old.list[k]));

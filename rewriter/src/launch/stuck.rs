@@ -1,0 +1,176 @@
+//! Whether a run is stuck: every node waits for the others, and none is told anything.
+//!
+//! Purpose: a deadlock is said, with what each node waits for, instead of hanging without a word. Input: the nodes' context pages, again and again.
+//! Output: [`StuckNode`]s, when nothing has changed for long enough.
+//!
+//! **Invariant**: a run that could go on is never taken for stuck. Each node sleeps in the runtime until a message comes; no doorbell is rung, so no message
+//! is on its way to a sleeper; no timer of the program is running. A node that computes, or that waits in a system call for the outside world, does not
+//! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true.
+
+use crate::launch::region::{Region, Waiting};
+use crate::launch::spawn::Node;
+use blizzard_contract::{activity, waits};
+use rustix::process::Pid;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A node that sleeps wakes now and then to look at its peers: it is looked at so often before it counts as awake.
+const LOOKS: u32 = 20;
+const BETWEEN: Duration = Duration::from_millis(1);
+/// Bytes at the end of a node's own stack in which the place on the program's stack is kept.
+const OWN_BYTES: u64 = 512;
+/// Bytes of the program's stack in which callers are looked for.
+const STACK_BYTES: u64 = 64 << 10;
+/// Callers that are kept of a node.
+const CALLERS: usize = 32;
+
+/// A node of a run that is stuck.
+#[derive(Debug, Clone)]
+pub struct StuckNode {
+    pub node: u32,
+    pub waiting: Waiting,
+    /// How long it has waited.
+    pub since: Duration,
+    /// What has probably called the runtime, and its callers: files as they are mapped, and places in them behind calls.
+    pub callers: Vec<(PathBuf, u64)>,
+}
+
+/// Watches a run.
+#[derive(Debug)]
+pub struct Watch {
+    /// None: nobody wants to know.
+    limit: Option<Duration>,
+    /// What each node waited for when last looked at, and since when.
+    seen: Vec<Option<(Waiting, Instant)>>,
+}
+
+impl Watch {
+    /// Of so many nodes. One alone has nobody to wait for.
+    pub fn new(nodes: usize, limit: Duration) -> Watch {
+        Watch { limit: Some(limit).filter(|limit| nodes > 1 && !limit.is_zero()), seen: vec![None; nodes] }
+    }
+
+    /// How long the launcher may sleep until the next look.
+    pub fn look_again(&self) -> Option<Duration> {
+        self.limit.map(|limit| (limit / 4).max(Duration::from_millis(10)))
+    }
+
+    /// A look at all nodes. What they wait for, if the run is stuck.
+    pub fn look(&mut self, nodes: &[Node], region: &Region) -> Option<Vec<StuckNode>> {
+        let limit = self.limit?;
+        let now = Instant::now();
+        let mut stuck = Vec::new();
+        for (number, node) in (0u32..).zip(nodes) {
+            let seen = &mut self.seen[number as usize];
+            let Some(pid) = node.pid.filter(|_| node.ended.is_none()) else {
+                *seen = None;
+                continue;
+            };
+            let Some(waiting) = asleep(region, number) else {
+                *seen = None;
+                return None;
+            };
+            let since = match seen {
+                Some((before, since)) if *before == waiting => *since,
+                _ => {
+                    *seen = Some((waiting.clone(), now));
+                    now
+                }
+            };
+            stuck.push((number, pid, waiting, now.duration_since(since)));
+        }
+        if stuck.is_empty() || stuck.iter().any(|(.., since)| *since < limit) {
+            return None;
+        }
+        let described = stuck.into_iter().map(|(node, pid, waiting, since)| {
+            let callers = callers(pid, waiting.stack_top).unwrap_or_default();
+            StuckNode { node, waiting, since, callers }
+        });
+        Some(described.collect())
+    }
+}
+
+/// What a node waits for, if it sleeps in the runtime and nobody has rung.
+fn asleep(region: &Region, number: u32) -> Option<Waiting> {
+    for look in 0..LOOKS {
+        let waiting = region.waiting(number);
+        if matches!(waiting.activity, activity::RUNNING | activity::KERNEL | activity::CALLED) {
+            return None;
+        }
+        if waiting.activity == activity::SLEEPING && !waiting.is_rung {
+            return (waiting.what != waits::UNKNOWN).then_some(waiting);
+        }
+        if look + 1 < LOOKS {
+            std::thread::sleep(BETWEEN);
+        }
+    }
+    None
+}
+
+/// A part of a process's memory.
+struct Mapping {
+    start: u64,
+    end: u64,
+    is_code: bool,
+    offset: u64,
+    name: String,
+}
+
+/// A line of `/proc/PID/maps` (proc(5)).
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let rights = words.next()?;
+    let offset = number(words.next()?)?;
+    let name = words.nth(2).unwrap_or_default().trim_start().to_owned();
+    Some(Mapping { start: number(start)?, end: number(end)?, is_code: rights.contains('x'), offset, name })
+}
+
+/// Places behind calls on the program's stack, the innermost first. The runtime has put where that stack was near the end of its own.
+fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
+    let pid = pid.as_raw_nonzero();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let maps: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let words = |from: u64, bytes: u64| {
+        let mut all = vec![0; bytes as usize];
+        memory.read_exact_at(&mut all, from).ok()?;
+        Some(all.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("eight bytes"))).collect::<Vec<_>>())
+    };
+    let stack = maps.iter().find(|m| m.name == "[stack]")?;
+    let own = words(top.checked_sub(OWN_BYTES)?, OWN_BYTES)?;
+    let here = own.into_iter().filter(|word| (stack.start..stack.end).contains(word)).min()? & !7;
+    let found = words(here, STACK_BYTES.min(stack.end - here))?;
+    let is_behind_call = |at: u64| {
+        let mut code = [0; 8];
+        if memory.read_exact_at(&mut code, at.wrapping_sub(8)).is_err() {
+            return false;
+        }
+        // SDM volume 2, CALL: direct, or through a register or memory.
+        let is_indirect = |length: usize| code[8 - length] == 0xff && code[9 - length] >> 3 & 7 == 2;
+        code[3] == 0xe8 || (2..=7).any(is_indirect)
+    };
+    let place = |at: u64| {
+        let m = maps.iter().find(|m| m.is_code && m.name.starts_with('/') && (m.start..m.end).contains(&at))?;
+        is_behind_call(at).then(|| (PathBuf::from(&m.name), at - m.start + m.offset))
+    };
+    Some(found.into_iter().filter_map(place).take(CALLERS).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_maps_is_read() {
+        let m =
+            mapping("55d0c0000000-55d0c0004000 r-xp 00002000 fe:00 1234                       /a folder/x y").unwrap();
+        assert_eq!((m.start, m.end, m.is_code, m.offset), (0x55d0_c000_0000, 0x55d0_c000_4000, true, 0x2000));
+        assert_eq!(m.name, "/a folder/x y");
+        assert_eq!(mapping("7ffc0000-7ffd0000 rw-p 00000000 00:00 0      [stack]").unwrap().name, "[stack]");
+        assert!(mapping("nonsense").is_none());
+    }
+}

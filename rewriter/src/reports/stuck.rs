@@ -1,0 +1,145 @@
+//! What to say of a run that is stuck: a row for each node.
+//!
+//! Input: what each node waits for. Output: lines: the node, what it waits for, who has it, since when, and the program's line.
+
+use crate::launch::stuck::StuckNode;
+use crate::reports::overhead::symbols::Symbols;
+use blizzard_contract::waits;
+use object::{Object, ObjectSection, ObjectSegment};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Prefixes of the functions through which programs call the runtime.
+const CLIENTS: [&str; 3] = ["bz_", "blizzard_shm::", "<blizzard_shm::"];
+
+/// The table, one line a row, the first one the heading.
+pub fn table(nodes: &[StuckNode]) -> Vec<String> {
+    let mut files = Files::default();
+    let mut rows = vec![["node", "waits for", "held by", "since", "where"].map(str::to_owned)];
+    for node in nodes {
+        let (what, by) = waits_for(node, nodes);
+        let place = files.place(&node.callers).unwrap_or_else(|| "-".to_owned());
+        rows.push([node.node.to_string(), what, by, format!("{:.1} s", node.since.as_secs_f64()), place]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let line = |row: &[String; 5]| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What a node waits for, and who has it or has not come.
+fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
+    let waiting = &node.waiting;
+    let (number, home) = (waiting.object, waiting.home);
+    let listed = |wanted: &dyn Fn(&StuckNode) -> bool| {
+        let names: Vec<_> = all.iter().filter(|other| wanted(other)).map(|other| other.node.to_string()).collect();
+        match names.len() {
+            0 => None,
+            1 => Some(format!("node {}", names[0])),
+            _ => Some(format!("nodes {}", names.join(", "))),
+        }
+    };
+    let same = |other: &StuckNode| {
+        (other.waiting.what, other.waiting.object, other.waiting.home) == (waiting.what, number, home)
+    };
+    let missing = || listed(&|other| !same(other)).map_or("-".to_owned(), |names| format!("not there: {names}"));
+    match waiting.what {
+        waits::LOCK => {
+            let name = (home << 32 | number) + 1;
+            let holder = listed(&|other| other.waiting.held.contains(&name));
+            (format!("lock {number} of node {home}"), holder.unwrap_or_else(|| "-".to_owned()))
+        }
+        waits::BARRIER => (format!("barrier {number} of node {home}"), missing()),
+        waits::ALL => ("a barrier or reduction of all nodes".to_owned(), missing()),
+        waits::EVENT => (format!("event {number} of node {home}"), "nobody has set it".to_owned()),
+        waits::SLOT => (format!("slot {number} (bz_lookup)"), "nobody has published it".to_owned()),
+        waits::END => ("the other nodes' end".to_owned(), missing()),
+        waits::MEMORY => ("shared memory".to_owned(), "-".to_owned()),
+        _ => (format!("an answer of node {home}"), "-".to_owned()),
+    }
+}
+
+/// The files that callers lie in.
+#[derive(Default)]
+struct Files(HashMap<PathBuf, Option<Known>>);
+
+struct Known {
+    symbols: Symbols,
+    /// Parts of the file in memory: offset, address, bytes.
+    segments: Vec<(u64, u64, u64)>,
+    /// The addresses of the program's code: what Blizzard has moved.
+    code: Vec<(u64, u64)>,
+}
+
+impl Known {
+    fn of(path: &Path) -> Option<Known> {
+        let bytes = std::fs::read(path).ok()?;
+        let elf = object::File::parse(bytes.as_slice()).ok()?;
+        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
+        let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
+        let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
+        Some(Known { symbols: Symbols::of(path), segments, code })
+    }
+
+    fn address(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(from, _, bytes): &&(u64, u64, u64)| offset.wrapping_sub(from) < bytes;
+        self.segments.iter().find(inside).map(|&(from, va, _)| va + (offset - from))
+    }
+}
+
+impl Files {
+    /// The first caller that is neither the runtime nor the client library: function, file and line.
+    fn place(&mut self, callers: &[(PathBuf, u64)]) -> Option<String> {
+        callers.iter().find_map(|(path, offset)| {
+            let known = self.0.entry(path.clone()).or_insert_with(|| Known::of(path)).as_ref()?;
+            // A call's line is that of its last byte: what is behind may be another line's.
+            let at = known.address(*offset)? - 1;
+            if !known.code.iter().any(|(from, to)| (*from..*to).contains(&at)) {
+                return None;
+            }
+            let name = known.symbols.name(at);
+            let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function).to_owned();
+            // Of guarded code's two versions.
+            let name = name.trim_end_matches(".full").to_owned();
+            if CLIENTS.iter().any(|prefix| name.starts_with(prefix)) {
+                return None;
+            }
+            Some(match known.symbols.line(at) {
+                Some(line) => format!("{name} ({line})"),
+                None => name,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::region::Waiting;
+    use std::time::Duration;
+
+    fn node(node: u32, what: u64, object: u64, held: &[u64]) -> StuckNode {
+        let waiting = Waiting { what, object, held: held.to_vec(), ..Waiting::default() };
+        StuckNode { node, waiting, since: Duration::from_millis(10_250), callers: Vec::new() }
+    }
+
+    #[test]
+    fn each_row_says_who_has_what_is_waited_for() {
+        let nodes = [node(0, waits::LOCK, 1, &[1]), node(1, waits::LOCK, 0, &[2]), node(2, waits::ALL, 0, &[])];
+        let table = table(&nodes);
+        let expected = [
+            "node  waits for                            held by               since   where",
+            "0     lock 1 of node 0                     node 1                10.2 s  -",
+            "1     lock 0 of node 0                     node 0                10.2 s  -",
+            "2     a barrier or reduction of all nodes  not there: nodes 0, 1  10.2 s  -",
+        ];
+        let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            table.iter().map(|l| squeeze(l)).collect::<Vec<_>>(),
+            expected.iter().map(|l| squeeze(l)).collect::<Vec<_>>()
+        );
+    }
+}

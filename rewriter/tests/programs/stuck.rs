@@ -1,0 +1,165 @@
+//! Runs in which every node waits for another one, and runs that only look so.
+
+use crate::sources::{blizzard, finished};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+blizzard_test_harness::module! {
+    a_deadlock_is_told_with_what_each_node_waits_for_and_where,
+    a_run_that_computes_or_waits_for_the_world_is_not_stuck,
+    whoever_does_not_want_to_know_is_not_told,
+    the_machine_is_looked_at,
+}
+
+const PROGRAM: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+struct all { bz_lock_t *locks[4]; bz_event_t *event; bz_barrier_t *some; };
+__attribute__((noinline)) static void second_lock(bz_lock_t *lock) {
+    bz_lock(lock); /* line 10 */
+    puts("not reached");
+}
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+int main(int argc, char **argv) {
+    unsigned me = bz_node(), n = bz_nodes();
+    const char *how = argv[argc - 1];
+    if (me == 0) {
+        struct all *made = bz_alloc(sizeof *made);
+        for (unsigned k = 0; k < n; k++) made->locks[k] = bz_lock_new();
+        made->event = bz_event_new();
+        made->some = bz_barrier_new();
+        bz_publish(0, made);
+    }
+    struct all *all = bz_lookup(0);
+    bz_barrier();
+    if (!strcmp(how, "locks")) {
+        bz_lock(all->locks[me]);
+        bz_barrier();
+        second_lock(all->locks[(me + 1) % n]);
+    } else if (!strcmp(how, "mixed")) {
+        if (me == 0) bz_event_wait(all->event);
+        else if (me == 1) bz_lookup(77);
+        else if (me == 2) bz_barrier_wait(all->some, 2);
+        else bz_barrier();
+    } else if (me == 0) {
+        double end = seconds() + 3;
+        volatile long sum = 0;
+        char c;
+        if (!strcmp(how, "computes")) while (seconds() < end) sum++;
+        else if (!strcmp(how, "sleeps")) sleep(3);
+        else if (!strcmp(how, "reads")) while (read(0, &c, 1) == 1) sum++;
+    }
+    bz_barrier();
+    if (me == 0) puts("done");
+    return 0;
+}
+"#;
+
+fn built() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("prog.c"), PROGRAM).unwrap();
+    let flags = |what: &str| finished(blizzard(folder.path()).args(["config", what]).output().unwrap()).0;
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-O1", "prog.c", "-o", "prog"]).args(flags("--cflags").split_whitespace());
+    cc.args(flags("--libs").split_whitespace()).current_dir(folder.path());
+    assert!(cc.status().unwrap().success());
+    folder
+}
+
+fn run(folder: &TempDir, options: &[&str], how: &str) -> (String, String, i32) {
+    let mut command = blizzard(folder.path());
+    finished(command.arg("run").args(options).args(["--", "./prog", how]).output().unwrap())
+}
+
+fn row(err: &str, node: u32) -> String {
+    let row = err.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{node}  ")));
+    row.unwrap_or_else(|| panic!("no node {node}: {err}")).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
+    let folder = built();
+    let began = Instant::now();
+    for access in ["tests", "guard"] {
+        let (out, err, status) = run(&folder, &["-n", "2", "--stuck-timeout", "1", "--access", access], "locks");
+        assert_eq!((out.as_str(), status), ("", 1), "{err}");
+        assert!(err.starts_with("blizzard: error: the run is stuck: all nodes wait for each other"), "{err}");
+        for node in 0..2 {
+            let (row, next) = (row(&err, node), 1 - node);
+            assert!(row.starts_with(&format!("lock {next} of node 0 node {next} ")), "{err}");
+            assert!(row.contains("second_lock"), "{err}");
+        }
+        // Full versions of guarded code have lines where DWARF 5 has range lists.
+        if access == "tests" {
+            assert_eq!(err.matches("second_lock (prog.c:10)").count(), 2, "{err}");
+        }
+    }
+    let (_, err, status) = run(&folder, &["-n", "4", "--stuck-timeout", "1"], "mixed");
+    assert_eq!(status, 1, "{err}");
+    for (node, says) in [
+        (0, "event 0 of node 0 nobody has set it"),
+        (1, "slot 77 (bz_lookup) nobody has published it"),
+        (2, "barrier 0 of node 0 not there: nodes 0, 1, 3"),
+        (3, "a barrier or reduction of all nodes not there: nodes 0, 1, 2"),
+    ] {
+        assert!(row(&err, node).starts_with(says), "{says}: {err}");
+        assert!(row(&err, node).contains("main (prog.c:"), "{err}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(120));
+}
+
+fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {
+    let folder = built();
+    for how in ["computes", "sleeps"] {
+        assert_eq!(
+            run(&folder, &["-n", "2", "--stuck-timeout", "1"], how),
+            ("done\n".into(), String::new(), 0),
+            "{how}"
+        );
+    }
+    let mut command = blizzard(folder.path());
+    command.args(["run", "-n", "2", "--stuck-timeout", "1", "--", "./prog", "reads"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let input = child.stdin.take();
+    std::thread::sleep(Duration::from_secs(3));
+    drop(input);
+    assert_eq!(finished(child.wait_with_output().unwrap()), ("done\n".into(), String::new(), 0));
+}
+
+fn whoever_does_not_want_to_know_is_not_told() {
+    let folder = built();
+    let mut command = blizzard(folder.path());
+    command.args(["run", "-n", "2", "--stuck-timeout", "0", "--", "./prog", "locks"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    let ended = child.try_wait().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let (_, err, status) = finished(child.wait_with_output().unwrap());
+    assert_eq!((ended, err.as_str(), status), (None, "", 143));
+}
+
+fn the_machine_is_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, err, status) = finished(blizzard(folder.path()).arg("doctor").output().unwrap());
+    assert_eq!((err.as_str(), status), ("", 0), "{out}");
+    for what in ["processors", "shared memory", "cache", "overcommit", "C compiler", "gdb"] {
+        assert!(out.lines().any(|line| line.get(6..).is_some_and(|rest| rest.starts_with(what))), "{what}: {out}");
+    }
+    // What cannot work is said, and is a failure.
+    let script = format!("ulimit -f 1000 && exec {} doctor", env!("CARGO_BIN_EXE_blizzard"));
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &script]).env("BLIZZARD_CACHE", folder.path().join("cache"));
+    let (out, err, status) = finished(limited.output().unwrap());
+    assert_eq!((err.as_str(), status), ("", 1), "{out}");
+    assert!(out.contains("BAD   file size") && out.contains("runs do not work here"), "{out}");
+}

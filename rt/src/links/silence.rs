@@ -6,7 +6,7 @@
 
 use crate::kernel::print::Line;
 use crate::kernel::sys;
-use crate::transport::watch::Silent;
+use crate::transport::peers::watch::Silent;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 

@@ -6,11 +6,11 @@ pub mod arenas;
 /// How much signals take of the program's time.
 pub mod disturbance;
 
-/// What a node consists of.
-pub mod node;
-
 /// Loops in which the program waits by itself.
 pub mod spinning;
+
+/// What a node consists of.
+pub mod node;
 
 /// Whether a timer is due.
 pub mod alarm;

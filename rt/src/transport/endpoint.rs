@@ -12,14 +12,14 @@
 use crate::kernel::own_memory::{Queue, Slice};
 use crate::kernel::sys;
 use crate::memory::region::{Context, Region};
-use crate::transport::company::Company;
 use crate::transport::control;
 use crate::transport::interface::{Station, Urgency, Wire};
 use crate::transport::message::{LINE_BYTES, Message, Traffic, ends_of_head};
 use crate::transport::patience::Looking;
+use crate::transport::peers::company::Company;
+use crate::transport::peers::watch::{Attention, Silent, Watch};
 use crate::transport::settings::{Attempts, Spins, Waiting};
 use crate::transport::stage::{self, Look};
-use crate::transport::watch::{Attention, Silent, Watch};
 use crate::transport::wires::{Stations, Wires};
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::ids::{Data, NodeId};

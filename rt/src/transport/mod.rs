@@ -14,8 +14,7 @@
 //! | `delaying` | the transport of tests: from a seed it delays, reorders between pairs, and drops to order |
 //! | [`wires`] | the list of transports |
 //! | [`settings`], [`first_look`], [`patience`] | how long a node spins, yields and sleeps; when it looks first |
-//! | [`watch`] | what a node that waits sees of its peers |
-//! | [`company`], [`placement`] | whether those run whom it may be waiting for; nodes keep to processors of their own |
+//! | [`peers`] | what a node that waits knows of its peers: whether they live, whether they run, and where |
 //! | [`endpoint`] | sending and receiving; queues for what a transport does not take now |
 //! | [`waiting`] | waiting |
 
@@ -40,11 +39,7 @@ pub mod first_look;
 
 pub mod patience;
 
-pub mod watch;
-
-pub mod company;
-
-pub mod placement;
+pub mod peers;
 
 pub mod endpoint;
 

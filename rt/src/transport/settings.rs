@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | `spins_min` | 100 | 20 | pauses of 2 or half a microsecond (24 ns each, measured): a whole miss takes 0.3 to 0.8 µs when the peer runs |
 //! | `spins_max` | 500 | 20 | a peer that has a processor is worth waiting for a little longer than a switch to another program takes |
-//! | `spins_most` | 80,000 | 20 | while all run who have something to do ([`crate::transport::company`]); then a sleep and a wake-up are a small part of the wait |
+//! | `spins_most` | 80,000 | 20 | while all run who have something to do ([`crate::transport::peers::company`]); then a sleep and a wake-up are a small part of the wait |
 //! | `yields` | 20 | 20 | a yield costs less than a sleep and a wake-up, as long as the peer gets to run |
 //! | `sleep_ns` | 50 ms | 50 ms | longest sleep between two looks at the region's abort word |
 
@@ -42,7 +42,7 @@ impl Waiting {
 ///
 /// * *A yield* costs the whole time slice of another program (and Linux 6.18 takes the rest of its own from whoever yields, so that nodes that yield to each other get
 ///   next to nothing): milliseconds for each miss. A sleeper comes back as soon as its message wakes it.
-/// * *A spin* that goes on while the peers run ([`crate::transport::company`]) makes a peer wait longer if it does not run.
+/// * *A spin* that goes on while the peers run ([`crate::transport::peers::company`]) makes a peer wait longer if it does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
     /// Waits that do without, before the next attempt.

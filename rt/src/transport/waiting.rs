@@ -5,14 +5,14 @@
 //! A wait that is soon over does not say that it is one: the node has said all the time that it runs, so at its end there is nothing to take back.
 
 use crate::kernel::sys;
-use crate::transport::company::Found;
 use crate::transport::endpoint::{Peer, Transport};
 use crate::transport::interface::{Station, Wire};
 use crate::transport::patience::{Patience, Wait};
-use crate::transport::placement;
+use crate::transport::peers::company::Found;
+use crate::transport::peers::placement;
+use crate::transport::peers::watch::{Silent, Verdict};
 use crate::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins};
 use crate::transport::stage;
-use crate::transport::watch::{Silent, Verdict};
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::protocol::seam::Idled;
 use core::hint::spin_loop;

@@ -1,4 +1,4 @@
-//! Part of the build script: builds the client library of `blizzard.h` and `tempest.h` and hands it to `cli/config.rs`.
+//! Part of the build script: builds the client library of `blizzard.h` and `tempest.h` and hands it to `cli/make/client.rs`.
 //!
 //! Input: `../rt/client/*.c`, `../rt/include/*.h`. Output: the environment variable `BLIZZARD_CLIENT_LIB` of the
 //! rewriter's compilation: path of `libblizzard.a`, which the rewriter embeds. It is not linked into the rewriter.

@@ -6,11 +6,13 @@
 use crate::base::memory::give_back_large_blocks;
 use crate::base::messages::{self, Colour, Level};
 use crate::cli::bench::command::BenchCommand;
-use crate::cli::overview;
+use crate::cli::itself::overview;
+use crate::cli::itself::shell::{CompletionsCommand, ManCommand};
+use crate::cli::itself::{cache, doctor};
+use crate::cli::make::{config, new};
 use crate::cli::parmacs::command::ParmacsCommand;
-use crate::cli::shell::{CompletionsCommand, ManCommand};
 use crate::cli::stress::command::StressCommand;
-use crate::cli::{cache, config, demo, doctor, inspect, learn, new, overhead, rewrite, run, verify};
+use crate::cli::{demo, inspect, learn, overhead, rewrite, run, verify};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -100,8 +102,8 @@ pub fn main(commit: &'static str) -> ExitCode {
         Command::Bench(command) => command.execute(),
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),
-        Command::Completions(command) => command.execute(commit),
-        Command::Man(command) => command.execute(commit),
+        Command::Completions(command) => command.execute(self::definitions(commit)),
+        Command::Man(command) => command.execute(self::definitions(commit)),
     };
     done.unwrap_or_else(|error| {
         messages::error(&error.to_string());

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::output_file::AtomicFile;
 use crate::base::progress::{self, Progress};
-use crate::cli::client::files::Client;
+use crate::cli::make::client::Client;
 use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::libraries::{self, LibraryOptions};

@@ -5,7 +5,9 @@
 
 pub(crate) mod shared;
 
-pub(crate) mod client;
+pub(crate) mod make;
+
+pub(crate) mod itself;
 
 pub(crate) mod rewrite;
 
@@ -19,24 +21,12 @@ pub(crate) mod inspect;
 
 pub(crate) mod overhead;
 
-pub(crate) mod config;
-
-pub(crate) mod new;
-
-pub(crate) mod doctor;
-
 pub(crate) mod parmacs;
-
-pub(crate) mod cache;
 
 pub(crate) mod demo;
 
 pub(crate) mod stress;
 
 pub mod bench;
-
-pub(crate) mod overview;
-
-pub(crate) mod shell;
 
 pub mod command;

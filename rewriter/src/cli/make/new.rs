@@ -4,7 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::cli::client::files::{crate_files, put};
+use crate::cli::make::client::{crate_files, put};
 use clap::{Args, ValueEnum};
 use std::fs;
 use std::path::{Path, PathBuf};

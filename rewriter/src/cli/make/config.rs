@@ -2,11 +2,11 @@
 //!
 //! Input: what is asked for. Output: flags and paths on standard output.
 //!
-//! The files are part of this executable ([`crate::cli::client`]). Whoever has not installed them gets them in the cache.
+//! The files are part of this executable ([`crate::cli::make::client`]). Whoever has not installed them gets them in the cache.
 
 use crate::base::error::Result;
 use crate::base::messages;
-use crate::cli::client::files::Client;
+use crate::cli::make::client::Client;
 use crate::cli::shared::compiler::{self, Compiler};
 use crate::cli::shared::print::print;
 use clap::Args;

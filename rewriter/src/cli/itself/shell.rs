@@ -4,7 +4,6 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::output_file::write_atomically;
-use crate::cli::command::definitions;
 use crate::cli::shared::print::print_bytes;
 use clap::Args;
 use clap_complete::Shell;
@@ -25,9 +24,9 @@ pub struct CompletionsCommand {
 
 impl CompletionsCommand {
     /// Prints the script.
-    pub fn execute(self, commit: &str) -> Result<ExitCode> {
+    pub fn execute(self, mut definitions: clap::Command) -> Result<ExitCode> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut definitions(commit), "blizzard", &mut script);
+        clap_complete::generate(self.shell, &mut definitions, "blizzard", &mut script);
         print_bytes(&script)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -45,11 +44,11 @@ pub struct ManCommand {
 
 impl ManCommand {
     /// Writes the pages.
-    pub fn execute(self, commit: &str) -> Result<ExitCode> {
+    pub fn execute(self, definitions: clap::Command) -> Result<ExitCode> {
         let folder = &self.folder;
         fs::create_dir_all(folder)
             .map_err(|e| Error::new(format!("cannot make the folder {}", folder.display())).because(e))?;
-        for (name, page) in pages(commit) {
+        for (name, page) in pages(definitions) {
             let path = folder.join(name);
             write_atomically(&path, &page, 0o644)
                 .map_err(|e| Error::new(format!("cannot write {}", path.display())).because(e))?;
@@ -59,8 +58,8 @@ impl ManCommand {
 }
 
 /// The pages by their files' names: `blizzard.1`, `blizzard-run.1`, and so on.
-fn pages(commit: &str) -> Vec<(String, Vec<u8>)> {
-    let mut root = definitions(commit).disable_help_subcommand(true);
+fn pages(definitions: clap::Command) -> Vec<(String, Vec<u8>)> {
+    let mut root = definitions.disable_help_subcommand(true);
     root.build();
     let mut all = Vec::new();
     let mut left = vec![root];
@@ -80,8 +79,11 @@ mod tests {
 
     #[test]
     fn each_command_has_a_page() {
-        let pages = pages("");
-        for name in ["blizzard.1", "blizzard-run.1", "blizzard-cache-clean.1", "blizzard-new.1"] {
+        let cache = clap::Command::new("cache")
+            .subcommand(clap::Command::new("clean"))
+            .subcommand(clap::Command::new("add").hide(true));
+        let pages = pages(clap::Command::new("blizzard").subcommand(clap::Command::new("run")).subcommand(cache));
+        for name in ["blizzard.1", "blizzard-run.1", "blizzard-cache.1", "blizzard-cache-clean.1"] {
             let (_, page) = pages.iter().find(|(file, _)| file == name).unwrap_or_else(|| panic!("{name} is missing"));
             let text = String::from_utf8_lossy(page);
             assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{name}: {text}");

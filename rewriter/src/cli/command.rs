@@ -6,9 +6,12 @@
 use crate::base::memory::give_back_large_blocks;
 use crate::cli::bench::command::BenchCommand;
 use crate::cli::parmacs::command::ParmacsCommand;
+use crate::cli::run::agent::AgentCommand;
+use crate::cli::run::command::RunCommand;
+use crate::cli::run::learn::LearnCommand;
 use crate::cli::shared::print::tell;
 use crate::cli::stress::command::StressCommand;
-use crate::cli::{cache, config, demo, inspect, learn, overhead, rewrite, run, verify};
+use crate::cli::{cache, config, demo, inspect, overhead, rewrite, verify};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -32,8 +35,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Rewrite(rewrite::RewriteCommand),
-    Run(run::RunCommand),
-    Learn(learn::LearnCommand),
+    Run(RunCommand),
+    Learn(LearnCommand),
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
     Overhead(overhead::OverheadCommand),
@@ -43,6 +46,7 @@ enum Command {
     Demo(demo::DemoCommand),
     Stress(StressCommand),
     Bench(BenchCommand),
+    Agent(AgentCommand),
 }
 
 /// Runs the command that the process's arguments ask for.
@@ -71,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Stress(command) => command.execute(),
         Command::Bench(command) => command.execute(),
         Command::Parmacs(command) => command.execute(),
+        Command::Agent(command) => command.execute(),
     };
     done.unwrap_or_else(|error| {
         tell(&format!("error: {error}\n"));
@@ -119,7 +124,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 12);
+        assert_eq!(commands, 13);
     }
 
     #[test]

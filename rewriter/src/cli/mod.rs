@@ -9,8 +9,6 @@ pub(crate) mod rewrite;
 
 pub(crate) mod run;
 
-pub(crate) mod learn;
-
 pub(crate) mod verify;
 
 pub(crate) mod inspect;

@@ -12,6 +12,7 @@ pub mod compile;
 pub mod directives;
 pub mod failing;
 pub mod matrix;
+pub mod network;
 pub mod normalise;
 pub mod run;
 pub mod tool;

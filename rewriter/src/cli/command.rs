@@ -11,8 +11,11 @@ use crate::cli::itself::shell::{CompletionsCommand, ManCommand};
 use crate::cli::itself::{cache, doctor};
 use crate::cli::make::{config, new};
 use crate::cli::parmacs::command::ParmacsCommand;
+use crate::cli::run::agent::AgentCommand;
+use crate::cli::run::command::RunCommand;
+use crate::cli::run::learn::LearnCommand;
 use crate::cli::stress::command::StressCommand;
-use crate::cli::{demo, inspect, learn, overhead, rewrite, run, verify};
+use crate::cli::{demo, inspect, overhead, rewrite, verify};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -41,8 +44,8 @@ enum Command {
     Config(config::ConfigCommand),
     Parmacs(ParmacsCommand),
     Rewrite(rewrite::RewriteCommand),
-    Learn(learn::LearnCommand),
-    Run(run::RunCommand),
+    Learn(LearnCommand),
+    Run(RunCommand),
     Verify(verify::VerifyCommand),
     Inspect(inspect::InspectCommand),
     Doctor(doctor::DoctorCommand),
@@ -51,6 +54,7 @@ enum Command {
     Bench(BenchCommand),
     Demo(demo::DemoCommand),
     Stress(StressCommand),
+    Agent(AgentCommand),
     Completions(CompletionsCommand),
     Man(ManCommand),
 }
@@ -102,6 +106,7 @@ pub fn main(commit: &'static str) -> ExitCode {
         Command::Bench(command) => command.execute(),
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),
+        Command::Agent(command) => command.execute(),
         Command::Completions(command) => command.execute(self::definitions(commit)),
         Command::Man(command) => command.execute(self::definitions(commit)),
     };
@@ -206,7 +211,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 16);
+        assert_eq!(commands, 17);
         assert_eq!(overview.matches("  Example: blizzard ").count(), overview::GROUPS.len(), "{overview}");
         assert!(overview.lines().all(|line| line.len() <= 100), "{overview}");
     }

@@ -13,8 +13,6 @@ pub(crate) mod rewrite;
 
 pub(crate) mod run;
 
-pub(crate) mod learn;
-
 pub(crate) mod verify;
 
 pub(crate) mod inspect;

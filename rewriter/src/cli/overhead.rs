@@ -9,7 +9,7 @@ use crate::base::learnt::Knowledge;
 use crate::base::messages;
 use crate::base::options::Options;
 use crate::base::output_file::write_report;
-use crate::cli::run;
+use crate::cli::run::command;
 use crate::cli::shared::arguments::ProgramAndArgs;
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::LibraryOptions;
@@ -148,7 +148,7 @@ impl OverheadCommand {
             let path = std::path::absolute(&input.path).unwrap_or_else(|_| input.path.clone());
             return Ok((path, CodeSize::default()));
         };
-        let made = run::closure(input, &options, self.libraries, &Knowledge::default())?;
+        let made = command::closure(input, &options, self.libraries, &Knowledge::default())?;
         let size =
             |path: &Path| std::fs::read(path).ok().and_then(|file| rewritten::new_code_bytes(&file)).unwrap_or(0);
         let libraries = made.libraries.iter().map(|(_, rewritten)| size(rewritten)).sum();

@@ -110,7 +110,7 @@ fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
             Ok(None) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => break None,
         }
-        for (signal, from_kernel) in signals.wait(None, RECHECK) {
+        for (signal, from_kernel) in signals.wait([], RECHECK) {
             let mark = if from_kernel { FROM_KERNEL } else { 0 };
             if signal != SIGCHLD {
                 // A supervisor that has just ended reads no more.
@@ -134,8 +134,13 @@ fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
 impl Guard {
     /// Sleeps until something happens or `timeout` has passed; what has happened. That the launcher is gone is told once.
     pub fn wait(&mut self, timeout: Duration) -> Vec<Event> {
+        self.wait_also(None, timeout)
+    }
+
+    /// The same, and until there is something to read from `also`.
+    pub fn wait_also(&mut self, also: Option<&PipeReader>, timeout: Duration) -> Vec<Event> {
         let pipe = (!self.gone).then_some(&self.control);
-        let own = self.signals.wait(pipe, timeout);
+        let own = self.signals.wait(pipe.into_iter().chain(also), timeout);
         let mut events: Vec<Event> =
             own.into_iter().map(|(signal, from_kernel)| Event::Signal { signal, from_kernel }).collect();
         while !self.gone && is_readable(&self.control) {

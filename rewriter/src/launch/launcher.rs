@@ -106,15 +106,27 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
 
 /// What became of the nodes' output.
 #[derive(Debug, Default)]
-struct Written {
+pub(super) struct Written {
     /// Whoever read it has gone away (`| head`), and nodes get SIGPIPE for that.
     reader_left: bool,
     /// Why some of it was lost otherwise; nodes get SIGPIPE for that, too.
     lost: Option<Error>,
 }
 
+impl Written {
+    /// What became of what went to these.
+    pub(super) fn of(out: &Sink<io::Stdout>, err: &Sink<io::Stderr>) -> Written {
+        let lost = |name: &str, e: io::Error| Error::new(format!("cannot write the nodes' {name}")).because(e);
+        Written {
+            reader_left: out.is_closed() || err.is_closed(),
+            lost: (out.lost().map(|e| lost("standard output", e)))
+                .or_else(|| err.lost().map(|e| lost("standard error", e))),
+        }
+    }
+}
+
 /// The run's exit status and what to say about it.
-fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], written: Written) -> (i32, Option<Error>) {
+pub(super) fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], written: Written) -> (i32, Option<Error>) {
     let Written { reader_left, lost } = written;
     let (status, failure) = verdict_on_nodes(stop, nodes, reader_left);
     match lost {
@@ -245,12 +257,7 @@ impl Forwarders {
                 Err(_) => break,
             }
         }
-        let lost = |name: &str, e: io::Error| Error::new(format!("cannot write the nodes' {name}")).because(e);
-        Written {
-            reader_left: self.out.is_closed() || self.err.is_closed(),
-            lost: (self.out.lost().map(|e| lost("standard output", e)))
-                .or_else(|| self.err.lost().map(|e| lost("standard error", e))),
-        }
+        Written::of(&self.out, &self.err)
     }
 
     /// Whether anything is left to be passed on.

@@ -25,4 +25,6 @@ pub(crate) mod supervise;
 
 pub mod launcher;
 
+pub mod hosts;
+
 pub(crate) mod stats;

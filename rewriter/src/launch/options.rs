@@ -82,6 +82,8 @@ pub struct LaunchOptions {
     pub homes: HomePolicy,
     /// Most blocks that a node asks for at a time before they are missed; 0: none.
     pub look_ahead: u32,
+    /// Node 0 reads what its starter writes into a pipe.
+    pub pipes_input: bool,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -107,6 +109,8 @@ pub struct TempestOptions {
     pub pages: u64,
     /// Bulk data may be copied from one process to another directly.
     pub direct_bulk: bool,
+    /// It may go through memory that both have.
+    pub staged_bulk: bool,
 }
 
 impl Default for TempestOptions {
@@ -116,6 +120,7 @@ impl Default for TempestOptions {
             buffer_bytes: contract::TEMPEST_BUFFER_DEFAULT_BYTES,
             pages: contract::USER_BYTES / contract::tempest::PAGE_BYTES,
             direct_bulk: true,
+            staged_bulk: true,
         }
     }
 }
@@ -124,7 +129,8 @@ impl TempestOptions {
     pub(super) fn write_to(&self, header: &mut contract::RegionHeader) {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         header.tempest_flags = flag(self.debug, contract::tempest_flags::DEBUG)
-            | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK);
+            | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK)
+            | flag(!self.staged_bulk, contract::tempest_flags::NO_STAGED_BULK);
         header.tempest_buffer_bytes = self.buffer_bytes;
         header.tempest_pages = self.pages;
     }
@@ -142,6 +148,7 @@ impl Default for LaunchOptions {
             block_bytes: contract::BLOCK_BYTES as u32,
             homes: HomePolicy::RoundRobin,
             look_ahead: contract::LOOK_AHEAD,
+            pipes_input: false,
             tag_output: false,
             forks: false,
             arg0: None,

@@ -76,11 +76,11 @@ impl Region {
     /// # Errors
     /// As there.
     pub fn create_for(options: &LaunchOptions, processors: u32) -> Result<Self> {
-        let failed = |e: &dyn std::fmt::Display| {
-            Error::new("cannot create the memory that the nodes share")
-                .because(e)
-                .help("the run needs about 5 MB of shared memory plus 150 kB for each node")
-        };
+        Self::with_header(Self::header_for(options, processors))
+    }
+
+    /// The header of a run with these options, which differs from run to run.
+    pub fn header_for(options: &LaunchOptions, processors: u32) -> RegionHeader {
         let mut header = RegionHeader::new(options.nodes, processors, options.segment_bytes, random_incarnation());
         header.protocol = options.protocol.0.number();
         header.forks = options.creates_nodes().into();
@@ -93,6 +93,19 @@ impl Region {
             header.learnt_off = 0;
         }
         options.tempest.write_to(&mut header);
+        header
+    }
+
+    /// Creates the region with this header.
+    ///
+    /// # Errors
+    /// As [`Region::create`].
+    pub fn with_header(header: RegionHeader) -> Result<Self> {
+        let failed = |e: &dyn std::fmt::Display| {
+            Error::new("cannot create the memory that the nodes share")
+                .because(e)
+                .help("the run needs about 5 MB of shared memory plus 150 kB for each node")
+        };
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < header.total_bytes) {
             return Err(failed(&"files may not become that large: see `ulimit -f`"));
         }
@@ -190,7 +203,7 @@ impl Region {
 }
 
 /// How many processors this process may run on.
-fn processors() -> u32 {
+pub(super) fn processors() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1))
 }
 

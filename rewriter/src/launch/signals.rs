@@ -54,12 +54,12 @@ impl Signals {
             .map_err(|e| Error::new("cannot listen for signals").because(e))
     }
 
-    /// Sleeps until a signal arrives, there is something to read from `pipe`, or `timeout` has passed; the signals, each with
+    /// Sleeps until a signal arrives, there is something to read from one of `pipes`, or `timeout` has passed; the signals, each with
     /// whether the kernel itself sent it.
-    pub fn wait(&mut self, pipe: Option<&PipeReader>, timeout: Duration) -> Vec<(i32, bool)> {
+    pub fn wait<'a>(&mut self, pipes: impl IntoIterator<Item = &'a PipeReader>, timeout: Duration) -> Vec<(i32, bool)> {
         let limit = Timespec::try_from(timeout).expect("timeouts are short");
         let mut fds = vec![PollFd::new(self.delivery.get_read(), PollFlags::IN)];
-        fds.extend(pipe.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        fds.extend(pipes.into_iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         // An interrupted poll means that a signal has arrived; other errors end in the same look around.
         let _ = poll(&mut fds, Some(&limit));
         drop(fds);

@@ -16,6 +16,7 @@ use rustix::process::{Pid, WaitOptions, wait};
 use signal_hook::low_level::signal_name as name_of;
 use std::ffi::OsString;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -57,9 +58,24 @@ pub fn start(
     group: Pid,
     options: &LaunchOptions,
 ) -> Result<Vec<Node>> {
+    start_some(program, args, region, group, options, 0..options.nodes)
+}
+
+/// The same with these nodes only.
+///
+/// # Errors
+/// As there.
+pub fn start_some(
+    program: &Path,
+    args: &[OsString],
+    region: &Region,
+    group: Pid,
+    options: &LaunchOptions,
+    numbers: Range<u32>,
+) -> Result<Vec<Node>> {
     let mut nodes: Vec<Node> = Vec::new();
     let held = File::open(program).ok();
-    for node in 0..options.nodes {
+    for node in numbers {
         if node > 0 && options.creates_nodes() {
             nodes.push(Node { child: None, pid: None, ended: None });
             continue;
@@ -75,6 +91,8 @@ pub fn start(
         }
         if node > 0 {
             command.stdin(Stdio::null());
+        } else if options.pipes_input {
+            command.stdin(Stdio::piped());
         }
         if options.pipes_output() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());

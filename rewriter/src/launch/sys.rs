@@ -166,6 +166,14 @@ pub fn wait_usage(pid: Pid) -> io::Result<Option<Ended>> {
     }
 }
 
+/// Changes an environment variable of this process.
+///
+/// To be called while the process has one thread.
+pub fn set_variable(name: &std::ffi::OsStr, value: &std::ffi::OsStr) {
+    // SAFETY: no other thread reads the environment: there is none.
+    unsafe { std::env::set_var(name, value) };
+}
+
 /// Switches address-space randomisation off for every program this process starts from now on, so that code and
 /// private data have the same addresses on all nodes.
 ///

@@ -111,6 +111,8 @@ pub mod tempest_flags {
     pub const DEBUG: u64 = 1;
     /// Bulk data travels in messages, never by a copy from the other process's memory.
     pub const NO_DIRECT_BULK: u64 = 2;
+    /// Nor through a staging area: nodes of several hosts have no memory in common.
+    pub const NO_STAGED_BULK: u64 = 4;
 }
 
 /// [`RegionHeader::tempest_buffer_bytes`] unless the launcher says otherwise.
@@ -149,6 +151,12 @@ impl RegionHeader {
     pub const fn bytes(&self) -> [u8; size_of::<RegionHeader>()] {
         // SAFETY: the type is `repr(C)` and has no padding, as the assertion above says, so each byte is initialised.
         unsafe { core::mem::transmute(*self) }
+    }
+
+    /// The inverse of [`RegionHeader::bytes`]; whoever uses it looks whether it makes sense.
+    pub const fn from_bytes(bytes: [u8; size_of::<RegionHeader>()]) -> RegionHeader {
+        // SAFETY: as many bytes as the type has, which are integers: any are a value.
+        unsafe { core::mem::transmute(bytes) }
     }
 
     /// The layout for `nodes` nodes; `incarnation` must differ from run to run.

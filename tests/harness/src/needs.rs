@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("gcc", &["cc", "gcc"]),
     ("gdb", &["gdb", "gdb-add-index"]),
     ("grep", &["grep"]),
+    ("iproute2", &["ip"]),
     ("linux-perf", &["perf"]),
     ("m4", &["m4"]),
     ("mawk", &["awk"]),

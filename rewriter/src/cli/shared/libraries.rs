@@ -132,7 +132,7 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
 }
 
 /// The names under which a library may be asked for: its file's and its soname.
-fn names_of(path: &Path) -> Vec<PathBuf> {
+pub fn names_of(path: &Path) -> Vec<PathBuf> {
     let mut names = Vec::from_iter(path.file_name().map(PathBuf::from));
     let soname = fs::read(path).ok().and_then(|bytes| {
         let elf = goblin::elf::Elf::parse(&bytes).ok()?;

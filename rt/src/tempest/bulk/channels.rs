@@ -138,6 +138,8 @@ pub struct Bulk {
     own: Queue<Message>,
     /// The run forbids direct copies, or the kernel has refused them.
     pub refused: bool,
+    /// Both ends of a channel have the staging areas.
+    pub stages: bool,
 }
 
 /// Which end of a channel.
@@ -148,8 +150,8 @@ pub enum End {
 }
 
 impl Bulk {
-    /// Nothing yet; `direct`: data may be copied out of another process's memory.
-    pub const fn new(direct: bool) -> Bulk {
+    /// Nothing yet. `direct`: data may be copied out of another process's memory; `staged`: it may go through the staging areas.
+    pub const fn new(direct: bool, staged: bool) -> Bulk {
         Bulk {
             sources: Queue::new(),
             destinations: Queue::new(),
@@ -161,6 +163,7 @@ impl Bulk {
             number: 0,
             own: Queue::new(),
             refused: !direct,
+            stages: staged,
         }
     }
 

@@ -22,9 +22,9 @@ use blizzard_protocol::ids::NodeId;
 pub const FIRST_PIECES: u32 = 4;
 const NEXT_PIECES: u32 = 2;
 impl Bulk {
-    /// Begins to stage a transfer, if no other one is under way; its number, or 0.
+    /// Begins to stage a transfer, if there are areas and no other one is under way; its number, or 0.
     fn begin_staging(&mut self, channel: u64) -> u32 {
-        if self.staging.is_some() {
+        if !self.stages || self.staging.is_some() {
             return 0;
         }
         self.number = self.number.checked_add(1).unwrap_or(1);

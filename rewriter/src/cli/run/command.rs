@@ -9,9 +9,12 @@ use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::messages;
 use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::write_report;
+use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::launch::hosts::host_list::HostList;
+use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, Outcome};
 use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, STUCK_TIMEOUT, TempestOptions};
 use crate::launch::spawn::describe;
@@ -37,11 +40,24 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard run -n 4 -- ./em3d --iters 20\n  \
-    blizzard run -n 2 --tag-output --stats stats.json -- ./heat")]
+    blizzard run -n 2 --tag-output --stats stats.json -- ./heat\n  \
+    blizzard run --hosts a:4,b:4 -- ./heat    # on two hosts, over ssh and UCX")]
 pub struct RunCommand {
     /// Number of node processes
     #[arg(short, long, value_name = "NODES", default_value = "1", value_parser = node_count)]
     pub nodes: u32,
+    /// Run on these hosts, each with so many nodes: a:4,b:4
+    #[arg(long, value_name = "HOSTS", conflicts_with_all = ["nodes", "hostfile"], help_heading = "Several hosts")]
+    hosts: Option<String>,
+    /// The same from a file: a host a line, as NAME, NAME:NODES or NAME slots=NODES
+    #[arg(long, value_name = "FILE", conflicts_with = "nodes", help_heading = "Several hosts")]
+    hostfile: Option<PathBuf>,
+    /// What starts a program on a host: words in front of its name
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Several hosts")]
+    launcher: String,
+    /// Where the hosts have Blizzard [default: where this one is]
+    #[arg(long, value_name = "PATH", help_heading = "Several hosts")]
+    agent: Option<String>,
     /// Write counters of every node to FILE, as JSON; -: to standard output, behind the program's
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -113,6 +129,9 @@ impl RunCommand {
 
     /// The same. `learn`: the user wants to know what it has learnt, and perhaps to have it in a file.
     pub fn run(self, learn: Option<Option<&Path>>) -> Result<ExitCode> {
+        if self.hosts.is_some() || self.hostfile.is_some() {
+            return self.run_on_hosts(learn.is_some());
+        }
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let ready = prepare(name, self.options, self.libraries, !self.no_learn)?;
         let Ready { original, flags, creates, object, .. } = ready;
@@ -135,26 +154,10 @@ impl RunCommand {
         }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let options = LaunchOptions {
-            nodes: self.nodes,
-            segment_bytes: self.segment_gib << 30,
-            protocol: self.protocol,
-            peer_timeout_ms: self.peer_timeout * 1000,
-            stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
-            stache_pages: self.stache_pages.unwrap_or(0),
-            block_bytes: self.block_size,
-            homes: self.homes,
-            look_ahead: self.look_ahead,
-            tag_output: self.tag_output,
             forks: self.fork || creates,
-            arg0: Some(name.clone()),
-            tempest: TempestOptions {
-                debug: self.tempest_debug,
-                buffer_bytes: self.tempest_buffer,
-                pages: self.tempest_pages,
-                direct_bulk: !self.tempest_no_direct_bulk,
-            },
             original,
             learns: object.is_some() && !self.no_learn,
+            ..self.launch_options(self.nodes)
         };
         let mut attempts = 1;
         let outcome = loop {
@@ -183,6 +186,111 @@ impl RunCommand {
             let path = options.original.clone().or_else(|| input::find_program(name).ok());
             keep_learnt(&outcome, &executable, program, learn.map(|file| (path, file)))?;
         }
+        if let Some(file) = stats {
+            file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
+        }
+        Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
+    }
+}
+
+impl RunCommand {
+    /// What of the options is about all runs.
+    fn launch_options(&self, nodes: u32) -> LaunchOptions {
+        LaunchOptions {
+            nodes,
+            segment_bytes: self.segment_gib << 30,
+            protocol: self.protocol,
+            peer_timeout_ms: self.peer_timeout * 1000,
+            stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
+            stache_pages: self.stache_pages.unwrap_or(0),
+            block_bytes: self.block_size,
+            homes: self.homes,
+            look_ahead: self.look_ahead,
+            tag_output: self.tag_output,
+            arg0: self.program.command.first().cloned(),
+            tempest: TempestOptions {
+                debug: self.tempest_debug,
+                buffer_bytes: self.tempest_buffer,
+                pages: self.tempest_pages,
+                direct_bulk: !self.tempest_no_direct_bulk,
+                ..TempestOptions::default()
+            },
+            ..LaunchOptions::default()
+        }
+    }
+
+    /// Runs the program on several hosts. What keeps it from beginning is a misuse.
+    fn run_on_hosts(&self, learns: bool) -> Result<ExitCode> {
+        match self.prepare_for_hosts(learns) {
+            Ok((setup, flags, stats)) => self.start_on_hosts(&setup, flags, stats),
+            Err(error) => {
+                messages::error(&error.to_string());
+                Ok(ExitCode::from(2))
+            }
+        }
+    }
+
+    /// Looks whether the program can run on several hosts, and rewrites it for them.
+    fn prepare_for_hosts(&self, learns: bool) -> Result<(Setup, ModuleFlags, Option<StatsFile>)> {
+        let hosts = match (&self.hosts, &self.hostfile) {
+            (Some(text), _) => HostList::parse(text)?,
+            (None, Some(path)) => HostList::read(path)?,
+            (None, None) => unreachable!("there is one of them"),
+        };
+        let starter: Vec<String> = self.launcher.split_whitespace().map(str::to_owned).collect();
+        if starter.is_empty() {
+            return Err(Error::new("--launcher: no command is named").help("leave it out for ssh"));
+        }
+        let agent = match &self.agent {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()
+                .map_err(|e| Error::new("cannot find my own executable").because(e).help("give --agent PATH"))?
+                .display()
+                .to_string(),
+        };
+        // What starts it there may be a shell.
+        if agent.is_empty() || !agent.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+~".contains(c)) {
+            return Err(Error::new(format!("{agent:?} has characters that a shell on a host would read"))
+                .help("give a plain path: --agent PATH"));
+        }
+        let name = &self.program.command[0];
+        let shown = name.display();
+        let input = input::read(&input::find_program(name)?)?;
+        if learns {
+            return Err(Error::new("programs learn on one host").help("leave out --hosts and --hostfile"));
+        }
+        if self.libraries.no_libraries {
+            return Err(Error::new("--no-libraries: the libraries of a run on several hosts are rewritten and sent"));
+        }
+        if rewritten::rewritten_with(&input.bytes).is_some() {
+            return Err(Error::new(format!("{shown}: has been rewritten already, for this host"))
+                .help("give the original program: it is rewritten and sent"));
+        }
+        if self.fork || rewritten::creates_nodes(&input.bytes) {
+            return Err(Error::new(format!("{shown}: creates its nodes itself (bz_create, the PARMACS macros)"))
+                .help("such programs run on one host: leave out --hosts and --hostfile"));
+        }
+        let options = self.options.options();
+        let flags = flags_of(&options);
+        if let Some(why) = incomplete(flags).filter(|_| hosts.nodes() > 1 && !self.allow_incomplete) {
+            return Err(Error::new(format!("{shown}: cannot run on several nodes: {why}")));
+        }
+        let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
+        let files = shipment::make(&input, &options)?;
+        let mut options = self.launch_options(hosts.nodes());
+        (options.tempest.direct_bulk, options.tempest.staged_bulk) = (false, false);
+        let (command, guard) = (self.program.command.clone(), flags.guard);
+        Ok((Setup { hosts, starter, agent, files, command, options, guard }, flags, stats))
+    }
+
+    /// Starts it.
+    fn start_on_hosts(&self, setup: &Setup, flags: ModuleFlags, stats: Option<StatsFile>) -> Result<ExitCode> {
+        let outcome = hosts_launcher::run(setup)?;
+        if let Some(failure) = &outcome.failure {
+            messages::error(&failure.to_string());
+        }
+        let (name, args) = self.program.command.split_first().expect("clap requires the program");
+        tell_of_unchecked(Path::new(name), setup.options.nodes, flags, &outcome);
         if let Some(file) = stats {
             file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
         }

@@ -4,7 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Access;
-use crate::cli::run::RunCommand;
+use crate::cli::run::command::RunCommand;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,0 +1,23 @@
+//! `blizzard agent`: what `blizzard run --hosts` starts on each host.
+
+use crate::base::error::{Error, Result};
+use crate::launch::hosts::agent;
+use clap::Args;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// Serve a run on several hosts: `blizzard run --hosts` starts this on each of them
+#[derive(Debug, Args)]
+#[command(after_help = "Example, as a run does it:\n  ssh HOST blizzard agent")]
+pub struct AgentCommand {}
+
+impl AgentCommand {
+    /// Serves one run.
+    pub fn execute(self) -> Result<ExitCode> {
+        if std::io::stdin().is_terminal() {
+            return Err(Error::new("an agent is started by a run").help("blizzard run --hosts a:2,b:2 -- PROG"));
+        }
+        agent::serve()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,11 @@
+//! `blizzard run` and what goes with it: a program on one or more nodes, on this host or on several.
+//!
+//! Input: a program with its arguments, options of the run. Output: the program's output and exit status.
+
+pub(crate) mod shipment;
+
+pub(crate) mod command;
+
+pub(crate) mod learn;
+
+pub(crate) mod agent;

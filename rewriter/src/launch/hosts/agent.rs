@@ -1,0 +1,442 @@
+//! The agent of a host.
+//!
+//! Purpose: starts this host's nodes of a run, carries their messages, and passes on what the launcher says and they write. Input: frames on standard input. Output: frames
+//! on standard output. Like a launcher it is two processes ([`guard`]), so that nothing is left when one of them is killed.
+//!
+//! **Invariants**: standard output has nothing but frames: what libraries print goes to standard error; the agent ends all that it has started when its input ends.
+
+use crate::base::error::{Error, Result};
+use crate::launch::guard::{self, Guard};
+use crate::launch::hosts::bundle::Store;
+use crate::launch::hosts::credit::Credit;
+use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, Plan, ToAgent, ToLauncher};
+use crate::launch::hosts::mailbox::{Mailbox, Slot};
+use crate::launch::options::LaunchOptions;
+use crate::launch::region::{self, Region};
+use crate::launch::signals::Event;
+use crate::launch::spawn::{self, Node, Reaper};
+use crate::launch::supervise::{GRACE, RECHECK, has_failed};
+use crate::launch::{leftovers, sys};
+use crate::store::cache::Cache;
+use blizzard_carrier::carrier::{self, Carrier, Counts};
+use blizzard_contract::RegionHeader;
+use signal_hook::consts::signal::SIGCHLD;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::ChildStdin;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often the launcher hears from the agent at least.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long the last output of nodes that have ended may take.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+/// Stack of a thread that passes bytes on.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Where frames for the launcher go.
+#[derive(Clone)]
+struct Speaker(Arc<Mutex<File>>);
+
+impl Speaker {
+    /// Says it; false when nobody listens any more.
+    fn say(&self, frame: &ToLauncher, bytes: &[u8]) -> bool {
+        let mut to = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        frames::write(&mut *to, frame, bytes).is_ok()
+    }
+
+    fn fail(&self, error: Error) {
+        let Error { what, causes, help, .. } = error;
+        self.say(&ToLauncher::Failed { why: what, causes, help }, b"");
+    }
+}
+
+/// What comes from the launcher.
+enum Heard {
+    Frame(ToAgent, Vec<u8>),
+    /// It has gone, or speaks what is no frame.
+    Gone,
+}
+
+/// Serves a run, and ends. Returns in a child of the calling process only, as [`guard::split`] does.
+///
+/// # Errors
+/// Those that cannot be told to the launcher.
+pub fn serve() -> Result<()> {
+    let failed = |e: io::Error| Error::new("the agent cannot use its standard output").because(e);
+    let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(|e| failed(e.into()))?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(|e| failed(e.into()))?;
+    let mut guard = guard::split()?;
+    let mut output = File::from(output);
+    writeln!(output, "{GREETING}{}", frames::version()).map_err(failed)?;
+    let speaker = Speaker(Arc::new(Mutex::new(output)));
+    // A launcher that has gone before it has said anything has said why.
+    let Ok((ToAgent::Plan(plan), _)) = frames::read(&mut io::stdin()) else { return Ok(()) };
+    if let Err(error) = serve_plan(&plan, &speaker, &mut guard) {
+        speaker.fail(error);
+    }
+    leftovers::end_all(leftovers::LIMIT);
+    Ok(())
+}
+
+/// Reads what the launcher says.
+fn listen(slot: Slot<Heard>) {
+    let mut from = BufReader::new(io::stdin());
+    loop {
+        let heard = match frames::read(&mut from) {
+            Ok((frame, bytes)) => Heard::Frame(frame, bytes),
+            Err(_) => Heard::Gone,
+        };
+        let is_last = matches!(heard, Heard::Gone);
+        if !slot.put(heard) || is_last {
+            return;
+        }
+    }
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let started = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
+    started.map(drop).map_err(|e| Error::new("the kernel gives the agent no thread").because(e).help("see `ulimit -u`"))
+}
+
+fn header_of(plan: &Plan) -> Result<RegionHeader> {
+    let bytes = plan.header.as_slice().try_into();
+    let mut header = bytes.map(RegionHeader::from_bytes).map_err(|_| Error::new("the launcher's plan is not one"))?;
+    let nodes = plan.hosts.last().map_or(0, |host| host.nodes.end);
+    let mut at = 0;
+    let follows = plan.hosts.iter().all(|host| {
+        let fits = host.nodes.start == at && !host.nodes.is_empty();
+        at = host.nodes.end;
+        fits
+    });
+    let usual = RegionHeader::new(header.nodes, header.cpus, header.segment_bytes, header.incarnation);
+    let is_usual = header.nodes == u32::from(nodes)
+        && (1..=blizzard_contract::MAX_NODES as u32).contains(&header.nodes)
+        && (header.contexts_off, header.rings_off, header.ring_bytes, header.fill_off, header.fill_bytes)
+            == (usual.contexts_off, usual.rings_off, usual.ring_bytes, usual.fill_off, usual.fill_bytes)
+        && header.total_bytes == usual.total_bytes;
+    if !follows || plan.me >= plan.hosts.len() || !is_usual {
+        return Err(Error::new("the launcher's plan is not one"));
+    }
+    // How long nodes spin depends on the processors for each of them, of which one is the agent's.
+    let (processors, here) = (region::processors(), plan.hosts[plan.me].nodes.len() as u32 + 1);
+    header.cpus = if here <= processors { header.nodes } else { 1 };
+    Ok(header)
+}
+
+/// What an agent has.
+struct Agent<'a> {
+    plan: &'a Plan,
+    speaker: &'a Speaker,
+    mailbox: Mailbox<Heard>,
+    guard: &'a mut Guard,
+    /// When the launcher was heard last.
+    heard: Instant,
+}
+
+/// What happened while the agent waited.
+enum News {
+    Frame(ToAgent, Vec<u8>),
+    /// A child has ended, or time has passed.
+    Look,
+    /// The launcher has gone, is silent, or a signal wants the agent to end: why.
+    Over(String),
+}
+
+impl Agent<'_> {
+    /// Waits for what happens next, at most so long.
+    fn next(&mut self, timeout: Duration) -> News {
+        if let Some(heard) = self.mailbox.take() {
+            self.heard = Instant::now();
+            return match heard {
+                Heard::Frame(frame, bytes) => News::Frame(frame, bytes),
+                Heard::Gone => News::Over("the launcher has gone".into()),
+            };
+        }
+        let limit = Duration::from_secs(self.plan.timeout_seconds.into());
+        if !limit.is_zero() && self.heard.elapsed() > limit {
+            return News::Over(format!("the launcher has not been heard for {} s", limit.as_secs()));
+        }
+        for event in self.guard.wait_also(Some(&self.mailbox.wake), timeout.min(RECHECK)) {
+            match event {
+                Event::Signal { signal: SIGCHLD, .. } => {}
+                Event::Signal { signal, .. } => {
+                    return News::Over(format!("its agent was ended by {}", spawn::signal_name(signal)));
+                }
+                Event::LauncherGone => return News::Over("its agent was killed".into()),
+            }
+        }
+        News::Look
+    }
+
+    /// Waits for a frame that means something before the nodes run.
+    fn frame(&mut self) -> Result<(ToAgent, Vec<u8>)> {
+        loop {
+            match self.next(RECHECK) {
+                News::Frame(ToAgent::Beat, _) | News::Look => {}
+                News::Frame(ToAgent::Abort | ToAgent::End, _) => return Err(Error::new("the run has ended elsewhere")),
+                News::Frame(frame, bytes) => return Ok((frame, bytes)),
+                News::Over(why) => return Err(Error::new(why)),
+            }
+        }
+    }
+}
+
+fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard) -> Result<()> {
+    for (name, value) in &plan.environment {
+        sys::set_variable(OsStr::from_bytes(name), OsStr::from_bytes(value));
+    }
+    enter_folder(plan, speaker);
+    let header = header_of(plan)?;
+    let mailbox = Mailbox::new().map_err(|e| Error::new("the kernel gives the agent no pipe").because(e));
+    let (slot, mailbox) = mailbox?;
+    thread(move || listen(slot))?;
+    let beats = speaker.clone();
+    thread(move || {
+        while beats.say(&ToLauncher::Beat, b"") {
+            std::thread::sleep(BEAT);
+        }
+    })?;
+    let mut agent = Agent { plan, speaker, mailbox, guard, heard: Instant::now() };
+    let mut store = Store::new(Cache::of_user()?, plan.files.clone())?;
+    let mut missing = store.missing();
+    speaker.say(&ToLauncher::Needs { files: missing.clone() }, b"");
+    while !missing.is_empty() {
+        let (ToAgent::File { index, is_last }, bytes) = agent.frame()? else { return Err(out_of_turn()) };
+        store.put(index, &bytes, is_last)?;
+        missing.retain(|at| !(is_last && *at == index));
+    }
+    let program = store.assemble()?;
+    let region = Region::with_header(header)?;
+    // A host that is alone needs no network.
+    let carrier = if plan.hosts.len() == 1 { None } else { Some(start_carrier(plan, &region, speaker)?) };
+    let address = carrier.as_ref().map(|carrier| carrier.address.clone()).unwrap_or_default();
+    speaker.say(&ToLauncher::Ready { address }, b"");
+    let (ToAgent::Connect { addresses }, _) = agent.frame()? else { return Err(out_of_turn()) };
+    match &carrier {
+        Some(carrier) if addresses.len() == plan.hosts.len() => carrier.connect(addresses),
+        Some(_) => return Err(out_of_turn()),
+        None => {
+            speaker.say(&ToLauncher::Connected, b"");
+        }
+    }
+    let (ToAgent::Start, _) = agent.frame()? else { return Err(out_of_turn()) };
+    let counts = run(&mut agent, &program, &region, carrier)?;
+    let refused = counts.refused.iter().sum::<u64>() + counts.strange;
+    let Counts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
+    let carried = Carried { batches_sent, batches_received, messages_sent, messages_received, refused };
+    speaker.say(&ToLauncher::Bye { carried }, b"");
+    Ok(())
+}
+
+fn out_of_turn() -> Error {
+    Error::new("the launcher says what an agent does not expect then")
+}
+
+/// Goes where the launcher is, if that is here, too; else home, as `mpirun` does.
+fn enter_folder(plan: &Plan, speaker: &Speaker) {
+    let folder = Path::new(OsStr::from_bytes(&plan.folder));
+    if std::env::set_current_dir(folder).is_err() {
+        let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
+        let name = &plan.hosts[plan.me.min(plan.hosts.len() - 1)].name;
+        let (folder, home) = (folder.display(), Path::new(&home));
+        let note = format!("host {name} has no folder {folder}: its nodes run in {}", home.display());
+        if std::env::set_current_dir(home).is_ok() {
+            speaker.say(&ToLauncher::Note(note), b"");
+        }
+    }
+}
+
+fn start_carrier(plan: &Plan, region: &Region, speaker: &Speaker) -> Result<Carrier> {
+    let secret = plan.secret.as_slice().try_into();
+    let carried = carrier::Plan {
+        region: region.fd(),
+        hosts: plan.hosts.iter().map(|host| host.nodes.clone()).collect(),
+        me: plan.me,
+        secret: secret.map_err(|_| Error::new("the launcher's plan is not one"))?,
+        processors: region::processors(),
+        interrupts: plan.guard,
+    };
+    let speaker = speaker.clone();
+    let tell = move |event| {
+        let frame = match event {
+            carrier::Event::Connected => ToLauncher::Connected,
+            carrier::Event::Lost { host, why } => ToLauncher::Lost { host, why },
+            carrier::Event::Node { node, why } => ToLauncher::Silent { node, why },
+            carrier::Event::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
+        };
+        speaker.say(&frame, b"");
+    };
+    Carrier::start(carried, tell).map_err(Error::new)
+}
+
+/// Output of the nodes that is under way, by node and whether it is standard error.
+type Credits = HashMap<(u16, bool), Arc<Credit>>;
+
+/// Passes a node's output on; says when it has ended.
+fn pass_on(
+    pipe: impl Into<OwnedFd>,
+    (node, is_error): (u16, bool),
+    speaker: &Speaker,
+    credits: &mut Credits,
+    ended: &mpsc::Sender<()>,
+) -> Result<()> {
+    let credit = Arc::new(Credit::default());
+    credits.insert((node, is_error), Arc::clone(&credit));
+    let (mut pipe, speaker, ended) = (File::from(pipe.into()), speaker.clone(), ended.clone());
+    thread(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match pipe.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) if !credit.spend(count) => break,
+                Ok(count) if !speaker.say(&ToLauncher::Output { node, is_error }, &piece[..count]) => break,
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => break,
+                _ => {}
+            }
+        }
+        // Its writer gets SIGPIPE from here on.
+        drop(pipe);
+        speaker.say(&ToLauncher::Output { node, is_error }, b"");
+        let _ = ended.send(());
+    })
+}
+
+/// Passes standard input on to node 0.
+fn feed(mut node: ChildStdin, speaker: &Speaker) -> Result<mpsc::Sender<Vec<u8>>> {
+    let (sender, pieces) = mpsc::channel::<Vec<u8>>();
+    let speaker = speaker.clone();
+    thread(move || {
+        for piece in pieces {
+            if piece.is_empty() || node.write_all(&piece).is_err() {
+                return;
+            }
+            speaker.say(&ToLauncher::InputTaken, b"");
+        }
+    })?;
+    Ok(sender)
+}
+
+/// Runs this host's nodes until the launcher says that everything is over.
+fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<Carrier>) -> Result<Counts> {
+    let plan = agent.plan;
+    let numbers = plan.hosts[plan.me].nodes.clone();
+    let total = plan.hosts.last().map_or(0, |host| host.nodes.end);
+    let mut command = plan.command.iter().map(|word| OsString::from_vec(word.clone()));
+    let options = LaunchOptions {
+        nodes: total.into(),
+        arg0: command.next(),
+        pipes_input: true,
+        // Output goes through the agent, also of a node that is alone.
+        tag_output: true,
+        ..LaunchOptions::default()
+    };
+    // Where it stays on, addresses differ between nodes.
+    if let Err(e) = sys::disable_randomisation() {
+        let name = &plan.hosts[plan.me].name;
+        agent.speaker.say(&ToLauncher::Note(format!("host {name}: address-space randomisation stays on ({e})")), b"");
+    }
+    let args: Vec<OsString> = command.collect();
+    let range = u32::from(numbers.start)..u32::from(numbers.end);
+    let mut nodes = spawn::start_some(program, &args, region, agent.guard.group, &options, range)?;
+    let (ended, streams) = mpsc::channel();
+    let (mut credits, mut running, mut input) = (Credits::new(), 0, None);
+    for (node, child) in numbers.clone().zip(nodes.iter_mut().filter_map(|node| node.child.as_mut())) {
+        if let Some(pipe) = child.stdin.take() {
+            input = Some(feed(pipe, agent.speaker)?);
+        }
+        if let Some(pipe) = child.stdout.take() {
+            pass_on(pipe, (node, false), agent.speaker, &mut credits, &ended)?;
+            running += 1;
+        }
+        if let Some(pipe) = child.stderr.take() {
+            pass_on(pipe, (node, true), agent.speaker, &mut credits, &ended)?;
+            running += 1;
+        }
+    }
+    let over = watch(agent, &mut nodes, region, numbers.start, &credits, input);
+    let counts = carrier.map(Carrier::stop).unwrap_or_default();
+    leftovers::end_all(if over.is_ok() { leftovers::LIMIT } else { leftovers::LIMIT_ALONE });
+    over?;
+    let deadline = Instant::now() + LAST_OUTPUT;
+    while running > 0 && streams.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {
+        running -= 1;
+    }
+    Ok(counts)
+}
+
+/// Watches over the nodes until the launcher says that everything is over.
+fn watch(
+    agent: &mut Agent<'_>,
+    nodes: &mut [Node],
+    region: &Region,
+    first: u16,
+    credits: &Credits,
+    mut input: Option<mpsc::Sender<Vec<u8>>>,
+) -> Result<()> {
+    let is_alone = agent.plan.hosts.last().is_some_and(|host| host.nodes.end == 1);
+    let mut reaper = Reaper::default();
+    let mut deadline: Option<Instant> = None;
+    loop {
+        for at in reaper.reap(nodes, region) {
+            let node = first + at as u16;
+            let report = region.report(node.into());
+            let has_failed = has_failed(&nodes[at], region, node.into(), is_alone);
+            if has_failed && deadline.is_none() {
+                region.abort();
+                deadline = Some(Instant::now() + GRACE);
+            }
+            let status = nodes[at].ended.map_or(0, std::os::unix::process::ExitStatusExt::into_raw);
+            let (phase, message, counters) = (report.phase, report.message, report.counters.to_vec());
+            agent.speaker.say(&ToLauncher::Ended(Ended { node, status, phase, message, counters, has_failed }), b"");
+        }
+        if deadline.is_some_and(|at| at <= Instant::now()) {
+            nodes.iter().for_each(|node| node.signal(libc::SIGKILL));
+            // Once more, should something have been in the way.
+            deadline = Some(Instant::now() + RECHECK);
+        }
+        let timeout = deadline.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()));
+        match agent.next(timeout) {
+            News::Look => {}
+            News::Over(why) => {
+                region.abort();
+                nodes.iter().for_each(|node| node.signal(libc::SIGKILL));
+                return Err(Error::new(why));
+            }
+            News::Frame(frame, bytes) => match frame {
+                ToAgent::Input => {
+                    let is_end = bytes.is_empty();
+                    // A node that reads no more has ended, or has closed it.
+                    if let Some(feed) = &input {
+                        let _ = feed.send(bytes);
+                    }
+                    if is_end {
+                        input = None;
+                    }
+                }
+                ToAgent::Taken { node, is_error, bytes } => {
+                    if let Some(credit) = credits.get(&(node, is_error)) {
+                        credit.give_back(bytes);
+                    }
+                }
+                ToAgent::Closed { is_error } => {
+                    credits.iter().filter(|((_, error), _)| *error == is_error).for_each(|(_, credit)| credit.close());
+                }
+                ToAgent::Signal(signal) => nodes.iter().for_each(|node| node.signal(signal)),
+                ToAgent::Abort => {
+                    region.abort();
+                    deadline = deadline.or(Some(Instant::now() + GRACE));
+                }
+                ToAgent::End => return Ok(()),
+                ToAgent::Beat => {}
+                _ => return Err(out_of_turn()),
+            },
+        }
+    }
+}

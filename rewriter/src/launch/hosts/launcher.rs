@@ -1,0 +1,719 @@
+//! The launcher of a run on several hosts.
+//!
+//! Purpose: starts an agent on each host, gives it the program, says when to begin, passes output and signals on, and says how the run ended. Input: [`Setup`]. Output: an
+//! [`Outcome`].
+//!
+//! **Invariants**: nodes begin when all hosts have heard each other; the first failure ends the run on all hosts; a host that does not answer ends it, too, with its name.
+
+use crate::base::error::{Error, Result};
+use crate::launch::guard::{self, Guard};
+use crate::launch::hosts::bundle::FileEntry;
+use crate::launch::hosts::frames::{self, Ended, GREETING, PIECE_BYTES, Plan, ToAgent, ToLauncher};
+use crate::launch::hosts::host_list::{Host, HostList};
+use crate::launch::hosts::mailbox::{Mailbox, Slot};
+use crate::launch::launcher::{NodeEnd, Outcome, Written, verdict};
+use crate::launch::leftovers;
+use crate::launch::options::LaunchOptions;
+use crate::launch::output::{LineBuffer, Sink};
+use crate::launch::region::{NodeReport, Region};
+use crate::launch::signals::Event;
+use crate::launch::spawn::{describe, signal_name};
+use crate::launch::supervise::{RECHECK, Stop};
+use blizzard_contract::{COUNTER_COUNT, node_phase};
+use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to greet, and all of them to hear each other.
+const ANSWER: Duration = Duration::from_secs(8);
+/// How long a host may take to store the program.
+const STORED: Duration = Duration::from_secs(120);
+/// How long agents may take to end their nodes, once they are told, and then themselves.
+const ENDING: Duration = Duration::from_secs(2);
+/// A host that others have lost may have more to say of it: that its agent has gone.
+const LOST: Duration = Duration::from_millis(500);
+/// How often an agent hears from the launcher at least.
+const BEAT: Duration = Duration::from_secs(1);
+/// Most bytes in front of an agent's greeting: what shells of a host say to everybody.
+const NOISE_BYTES: usize = 64 << 10;
+/// Exit status when a run cannot begin.
+const CANNOT_BEGIN: i32 = 2;
+
+/// A run on several hosts.
+#[derive(Debug)]
+pub struct Setup {
+    pub hosts: HostList,
+    /// Words in front of a host's name: what starts a program there.
+    pub starter: Vec<String>,
+    /// The agent's program on each host.
+    pub agent: String,
+    /// The program first, and where each file is here.
+    pub files: Vec<(FileEntry, PathBuf)>,
+    /// The program's own name, and its arguments.
+    pub command: Vec<OsString>,
+    pub options: LaunchOptions,
+    /// The program is guarded code.
+    pub guard: bool,
+}
+
+/// What the threads of a host tell.
+enum News {
+    Greeting(String),
+    Frame(ToLauncher),
+    /// Its output has ended.
+    Gone,
+}
+
+/// A host of the run.
+struct Remote {
+    host: Host,
+    child: Child,
+    /// What is to be said to its agent.
+    say: Sender<(ToAgent, Vec<u8>)>,
+    /// What it has written to standard error.
+    complaints: Arc<Mutex<Complaints>>,
+    /// When its agent was heard last.
+    heard: Arc<Mutex<Instant>>,
+    stage: Stage,
+    address: Vec<u8>,
+}
+
+/// What a host's starter, and the agent, write to standard error: kept until the nodes begin, because the last line may be the cause of an error.
+#[derive(Default)]
+struct Complaints {
+    lines: Vec<String>,
+    nodes_have_begun: bool,
+}
+
+impl Complaints {
+    fn add(&mut self, line: String) {
+        if self.nodes_have_begun {
+            eprintln!("{line}");
+        }
+        self.lines.push(line);
+    }
+
+    fn begin(&mut self) {
+        self.nodes_have_begun = true;
+        self.lines.iter().for_each(|line| eprintln!("{line}"));
+    }
+}
+
+fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Starting,
+    Greeted,
+    Ready,
+    Connected,
+    /// Has ended everything.
+    Done,
+}
+
+/// A piece of a node's output.
+struct Piece {
+    host: usize,
+    node: u16,
+    is_error: bool,
+    bytes: Vec<u8>,
+}
+
+/// Runs the program on all hosts.
+///
+/// **Returns in a child of the calling process**, as [`launcher::run`](crate::launch::launcher::run) does.
+///
+/// # Errors
+/// When nothing was started. What fails later is an [`Outcome`].
+pub fn run(setup: &Setup) -> Result<Outcome> {
+    let mut guard = guard::split()?;
+    let begin = Instant::now();
+    let mut run = Run::start(setup)?;
+    let over = match run.begin(setup, &mut guard) {
+        Ok(()) => run.watch(&mut guard),
+        Err(error) => Over::NotBegun(error),
+    };
+    let wall = begin.elapsed();
+    let outcome = run.finish(over, wall);
+    leftovers::end_all(leftovers::LIMIT);
+    Ok(outcome)
+}
+
+/// Why a run is over.
+enum Over {
+    NotBegun(Error),
+    /// A host has failed.
+    Host(Error),
+    /// All nodes have ended, for this reason if they had to.
+    Nodes(Option<Stop>),
+}
+
+struct Run {
+    remotes: Vec<Remote>,
+    mailbox: Mailbox<(usize, News)>,
+    ended: Vec<Option<Ended>>,
+    timeout: Duration,
+    /// Pieces of output go there; the thread that writes says what became of them.
+    pieces: Option<Sender<Piece>>,
+    written: Receiver<Written>,
+    /// Whoever reads standard input is told that a piece has been passed on.
+    taken: Sender<()>,
+    input_taken: Option<Receiver<()>>,
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let started = std::thread::Builder::new().spawn(work);
+    let failed = |e| Error::new("cannot start a thread that speaks with a host").because(e).help("see `ulimit -u`");
+    started.map(drop).map_err(failed)
+}
+
+impl Run {
+    /// Starts what starts the agents.
+    fn start(setup: &Setup) -> Result<Run> {
+        let (slot, mailbox) = Mailbox::new().map_err(|e| Error::new("the kernel gives no pipe").because(e))?;
+        let (pieces, to_write) = mpsc::channel();
+        let mut remotes = Vec::new();
+        for (number, host) in setup.hosts.hosts().iter().enumerate() {
+            let shown = || format!("{} {} {} agent", setup.starter.join(" "), host.name, setup.agent);
+            let mut command = Command::new(&setup.starter[0]);
+            command.args(&setup.starter[1..]).arg(&host.name).args([&setup.agent, "agent"]);
+            // Out of the terminal's foreground: its Ctrl-C reaches the launcher alone, which ends the run.
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let child = command.spawn().map_err(|e| Error::new(format!("cannot execute `{}`", shown())).because(e));
+            let mut child = match child {
+                Ok(child) => child,
+                Err(error) => {
+                    leftovers::end_all(leftovers::LIMIT);
+                    return Err(error);
+                }
+            };
+            let (say, to_say) = mpsc::channel();
+            let complaints = Arc::<Mutex<Complaints>>::default();
+            let heard = Arc::new(Mutex::new(Instant::now()));
+            if let Some(mut input) = child.stdin.take() {
+                thread(move || speak(&mut input, &to_say))?;
+            }
+            if let Some(output) = child.stdout.take() {
+                let (slot, pieces, heard) = (slot.clone(), pieces.clone(), Arc::clone(&heard));
+                thread(move || listen(number, output, &slot, &pieces, &heard))?;
+            }
+            if let Some(error) = child.stderr.take() {
+                let complaints = Arc::clone(&complaints);
+                thread(move || {
+                    for line in BufReader::new(error).split(b'\n').map_while(io::Result::ok) {
+                        locked(&complaints).add(String::from_utf8_lossy(&line).trim_end().to_owned());
+                    }
+                })?;
+            }
+            let (host, address) = (host.clone(), Vec::new());
+            remotes.push(Remote { host, child, say, complaints, heard, stage: Stage::Starting, address });
+        }
+        let (taken, input_taken) = mpsc::channel();
+        let says: Vec<_> = remotes.iter().map(|remote| remote.say.clone()).collect();
+        let (tell, written) = mpsc::channel();
+        let tag = setup.options.tag_output;
+        thread(move || drop(tell.send(write_output(&to_write, &says, tag))))?;
+        let ended = vec![None; setup.hosts.nodes() as usize];
+        let timeout = Duration::from_millis(setup.options.peer_timeout_ms.into());
+        Ok(Run {
+            remotes,
+            mailbox,
+            ended,
+            timeout,
+            pieces: Some(pieces),
+            written,
+            taken,
+            input_taken: Some(input_taken),
+        })
+    }
+
+    fn say_to_all(&self, frame: impl Fn() -> ToAgent) {
+        for remote in &self.remotes {
+            // One that has gone is noticed when it is listened to.
+            let _ = remote.say.send((frame(), Vec::new()));
+        }
+    }
+
+    /// Why a host does not answer any more.
+    fn gone(&mut self, host: usize) -> Error {
+        let remote = &mut self.remotes[host];
+        let deadline = Instant::now() + Duration::from_millis(500);
+        let status = loop {
+            match remote.child.try_wait() {
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                status => break status.ok().flatten(),
+            }
+        };
+        let how = status.map_or("has closed its output".to_owned(), describe);
+        let name = &remote.host.name;
+        let complaint = locked(&remote.complaints).lines.last().cloned();
+        let error = match remote.stage {
+            Stage::Starting => Error::new(format!("host {name}: no agent was started there: what starts it {how}")),
+            _ => Error::new(format!("host {name}: its agent has gone: what started it {how}")),
+        };
+        match complaint.filter(|_| remote.stage < Stage::Connected) {
+            Some(complaint) => error.because(complaint),
+            None => error,
+        }
+    }
+
+    /// What an agent says cannot go on.
+    fn refused(&self, host: usize, (why, causes, help): (String, Vec<String>, Option<String>)) -> Error {
+        let error = Error::new(format!("host {}: {why}", self.remotes[host].host.name));
+        Error { causes, help, ..error }
+    }
+
+    /// Brings all hosts to where the nodes begin.
+    fn begin(&mut self, setup: &Setup, guard: &mut Guard) -> Result<()> {
+        let header = Region::header_for(&setup.options, 1);
+        let secret = secret()?;
+        let version = frames::version();
+        let mut deadline = Instant::now() + ANSWER;
+        let mut all = Stage::Starting;
+        loop {
+            while let Some((host, news)) = self.mailbox.take() {
+                match news {
+                    News::Greeting(theirs) if theirs == version => {
+                        self.remotes[host].stage = Stage::Greeted;
+                        let plan = plan(setup, host, &secret, &header.bytes());
+                        let _ = self.remotes[host].say.send((ToAgent::Plan(Box::new(plan)), Vec::new()));
+                    }
+                    News::Greeting(theirs) => {
+                        let name = &self.remotes[host].host.name;
+                        let what = format!("host {name} has Blizzard {theirs}, and this one is {version}");
+                        return Err(Error::new(what).help("give the path of the same build there: --agent PATH"));
+                    }
+                    News::Frame(ToLauncher::Needs { files }) => self.send_files(host, &files, setup)?,
+                    News::Frame(ToLauncher::Ready { address }) => {
+                        (self.remotes[host].stage, self.remotes[host].address) = (Stage::Ready, address);
+                    }
+                    News::Frame(ToLauncher::Connected) => self.remotes[host].stage = Stage::Connected,
+                    News::Frame(ToLauncher::Note(note)) => eprintln!("blizzard: warning: {note}"),
+                    News::Frame(ToLauncher::Beat) => {}
+                    News::Frame(ToLauncher::Failed { why, causes, help }) => {
+                        return Err(self.refused(host, (why, causes, help)));
+                    }
+                    News::Frame(ToLauncher::Lost { host: other, why }) => return Err(self.lost(host, other, &why)),
+                    News::Frame(_) => return Err(self.refused(host, out_of_turn())),
+                    News::Gone => return Err(self.gone(host)),
+                }
+            }
+            let now = self.remotes.iter().map(|remote| remote.stage).min().unwrap_or(Stage::Done);
+            if now > all {
+                deadline = Instant::now() + if now == Stage::Greeted { STORED } else { ANSWER };
+                all = now;
+                if now == Stage::Ready {
+                    let addresses: Vec<_> = self.remotes.iter().map(|remote| remote.address.clone()).collect();
+                    self.say_to_all(|| ToAgent::Connect { addresses: addresses.clone() });
+                } else if now == Stage::Connected {
+                    self.remotes.iter().for_each(|remote| locked(&remote.complaints).begin());
+                    self.say_to_all(|| ToAgent::Start);
+                    if let Some(taken) = self.input_taken.take() {
+                        pass_input(guard, self.remotes[0].say.clone(), taken)?;
+                    }
+                    return Ok(());
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.too_late(all));
+            }
+            for event in guard.wait_also(Some(&self.mailbox.wake), left.min(RECHECK)) {
+                match event {
+                    Event::Signal { signal, .. } if [SIGCHLD, SIGUSR1, SIGUSR2].contains(&signal) => {}
+                    Event::Signal { signal, .. } => {
+                        return Err(Error::new(format!("ended by {} before the nodes began", signal_name(signal))));
+                    }
+                    Event::LauncherGone => return Err(Error::new("the launcher was killed")),
+                }
+            }
+        }
+    }
+
+    /// The hosts that hold the others up.
+    fn too_late(&self, all: Stage) -> Error {
+        let late: Vec<&str> =
+            self.remotes.iter().filter(|remote| remote.stage <= all).map(|remote| remote.host.name.as_str()).collect();
+        let late = late.join(", ");
+        let seconds = ANSWER.as_secs();
+        match all {
+            Stage::Starting => Error::new(format!("host {late}: no agent has answered within {seconds} s")),
+            Stage::Greeted => {
+                Error::new(format!("host {late}: has not stored the program within {} s", STORED.as_secs()))
+            }
+            _ => Error::new(format!("host {late}: has not heard all other hosts over UCX within {seconds} s"))
+                .help("UCX_NET_DEVICES and UCX_TLS choose the network; `ucx_info -d` shows what there is"),
+        }
+    }
+
+    fn lost(&self, host: usize, other: usize, why: &str) -> Error {
+        let name = |host: usize| self.remotes.get(host).map_or("?", |remote| remote.host.name.as_str());
+        Error::new(format!("host {}, as host {} sees it: {why}", name(other), name(host)))
+    }
+
+    /// Sends a host the files that it does not have.
+    fn send_files(&self, host: usize, files: &[usize], setup: &Setup) -> Result<()> {
+        for &index in files {
+            let Some((_, path)) = setup.files.get(index) else { return Err(self.refused(host, out_of_turn())) };
+            let failed = |e: io::Error| Error::new(format!("{}: cannot be read", path.display())).because(e);
+            let mut file = File::open(path).map_err(failed)?;
+            loop {
+                let mut piece = Vec::with_capacity(PIECE_BYTES);
+                let count = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(failed)?;
+                let is_last = count < PIECE_BYTES;
+                let _ = self.remotes[host].say.send((ToAgent::File { index, is_last }, piece));
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches over the run until all nodes have ended.
+    fn watch(&mut self, guard: &mut Guard) -> Over {
+        let mut stop: Option<Stop> = None;
+        let mut failure: Option<Error> = None;
+        let mut deadline: Option<Instant> = None;
+        // What a host says of another one that it has lost.
+        let mut hearsay: Option<(Instant, usize, Error)> = None;
+        loop {
+            while let Some((host, news)) = self.mailbox.take() {
+                let failed = match news {
+                    News::Frame(ToLauncher::Ended(ended)) => {
+                        let (node, has_failed) = (ended.node, ended.has_failed);
+                        if !self.remotes[host].host.nodes.contains(&node) || ended.counters.len() != COUNTER_COUNT {
+                            Some(self.refused(host, out_of_turn()))
+                        } else {
+                            self.ended[usize::from(node)] = Some(ended);
+                            if has_failed && stop.is_none() && failure.is_none() {
+                                stop = Some(Stop::Node(node.into()));
+                                self.say_to_all(|| ToAgent::Abort);
+                                deadline = Some(Instant::now() + ENDING);
+                            }
+                            None
+                        }
+                    }
+                    News::Frame(ToLauncher::InputTaken) => {
+                        let _ = self.taken.send(());
+                        None
+                    }
+                    News::Frame(ToLauncher::Note(note)) => {
+                        eprintln!("blizzard: warning: {note}");
+                        None
+                    }
+                    News::Frame(ToLauncher::Lost { host: other, why }) => {
+                        hearsay.get_or_insert_with(|| (Instant::now() + LOST, other, self.lost(host, other, &why)));
+                        None
+                    }
+                    News::Frame(ToLauncher::Silent { why, .. }) => {
+                        Some(Error::new(format!("host {}: {why}", self.remotes[host].host.name)))
+                    }
+                    News::Frame(ToLauncher::Failed { why, causes, help }) => {
+                        // It ends by itself.
+                        self.remotes[host].stage = Stage::Done;
+                        Some(self.refused(host, (why, causes, help)))
+                    }
+                    News::Frame(ToLauncher::Beat | ToLauncher::Connected) => None,
+                    News::Gone if self.remotes[host].stage == Stage::Done => None,
+                    News::Gone => {
+                        let error = self.gone(host);
+                        self.remotes[host].stage = Stage::Done;
+                        Some(error)
+                    }
+                    News::Greeting(_) | News::Frame(_) => Some(self.refused(host, out_of_turn())),
+                };
+                // What follows from a failure is no other one.
+                if let Some(error) = failed
+                    && failure.is_none()
+                    && stop.is_none()
+                {
+                    failure = Some(error);
+                    self.say_to_all(|| ToAgent::Abort);
+                    deadline = Some(Instant::now() + ENDING);
+                }
+            }
+            if hearsay.is_some() && failure.is_some() {
+                hearsay = None;
+            }
+            let is_over = (0..).zip(&self.ended).all(|(node, ended): (u16, _)| {
+                let is_there = |remote: &Remote| remote.host.nodes.contains(&node) && remote.stage != Stage::Done;
+                ended.is_some() || !self.remotes.iter().any(is_there)
+            });
+            if is_over || deadline.is_some_and(|at| at <= Instant::now()) {
+                return failure.map_or(Over::Nodes(stop), Over::Host);
+            }
+            if failure.is_none() && stop.is_none() {
+                let told = hearsay.take_if(|(at, ..)| *at <= Instant::now());
+                if let Some((host, error)) = told.map(|(_, host, error)| (host, error)).or_else(|| self.silent()) {
+                    failure = Some(error);
+                    self.say_to_all(|| ToAgent::Abort);
+                    deadline = Some(Instant::now() + ENDING);
+                    // Nobody waits for what it says.
+                    if let Some(remote) = self.remotes.get_mut(host) {
+                        remote.stage = Stage::Done;
+                    }
+                }
+            }
+            let next = [deadline, hearsay.as_ref().map(|(at, ..)| *at)].into_iter().flatten().min();
+            let timeout = next.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()).min(RECHECK));
+            for event in guard.wait_also(Some(&self.mailbox.wake), timeout) {
+                match event {
+                    Event::Signal { signal: SIGCHLD, .. } => {}
+                    Event::Signal { signal, .. } => {
+                        self.say_to_all(|| ToAgent::Signal(signal));
+                        if signal != SIGUSR1 && signal != SIGUSR2 && stop.is_none() {
+                            stop = Some(Stop::Signal(signal));
+                            self.say_to_all(|| ToAgent::Abort);
+                            deadline = Some(Instant::now() + ENDING);
+                        }
+                    }
+                    Event::LauncherGone => return Over::Nodes(Some(Stop::LauncherGone)),
+                }
+            }
+        }
+    }
+
+    /// A host that has not been heard for too long.
+    fn silent(&self) -> Option<(usize, Error)> {
+        let silent = |(_, remote): &(usize, &Remote)| {
+            let heard = *locked(&remote.heard);
+            remote.stage != Stage::Done && heard.elapsed() > self.timeout
+        };
+        let found = if self.timeout.is_zero() { None } else { self.remotes.iter().enumerate().find(silent) };
+        found.map(|(host, remote)| {
+            let (name, seconds) = (&remote.host.name, self.timeout.as_secs());
+            (host, Error::new(format!("host {name}: its agent has not been heard for {seconds} s")))
+        })
+    }
+
+    /// The node to blame: one that has said that it stops the run, or else the first that ended badly.
+    fn culprit(&self, first: u32) -> u32 {
+        let says_so = |ended: &Option<Ended>| ended.as_ref().is_some_and(|ended| ended.phase == node_phase::FAILED);
+        if says_so(&self.ended[first as usize]) {
+            return first;
+        }
+        self.ended.iter().position(says_so).map_or(first, |node| node as u32)
+    }
+
+    /// How each node ended, as far as its host has said.
+    fn ends(&self) -> Vec<NodeEnd> {
+        let unknown = || NodeEnd {
+            status: ExitStatus::from_raw(libc::SIGKILL),
+            report: NodeReport { phase: node_phase::STARTING, message: None, counters: [0; COUNTER_COUNT] },
+        };
+        let end = |ended: &Ended| NodeEnd {
+            status: ExitStatus::from_raw(ended.status),
+            report: NodeReport {
+                phase: ended.phase,
+                message: ended.message.clone(),
+                counters: std::array::from_fn(|at| ended.counters.get(at).copied().unwrap_or(0)),
+            },
+        };
+        self.ended.iter().map(|ended| ended.as_ref().map_or_else(unknown, end)).collect()
+    }
+
+    /// Ends the agents, waits for the last output, and says how it was.
+    fn finish(mut self, over: Over, wall: Duration) -> Outcome {
+        let nodes = self.ends();
+        if let Over::NotBegun(error) = over {
+            return Outcome {
+                exit_status: CANNOT_BEGIN,
+                failure: Some(error),
+                nodes,
+                learnt: Vec::new(),
+                stuck: Vec::new(),
+                wall,
+            };
+        }
+        self.say_to_all(|| ToAgent::End);
+        let deadline = Instant::now() + ENDING;
+        while self.remotes.iter().any(|remote| remote.stage != Stage::Done) && Instant::now() < deadline {
+            match self.mailbox.take() {
+                Some((host, News::Gone)) => self.remotes[host].stage = Stage::Done,
+                Some((host, News::Frame(ToLauncher::Bye { carried }))) => {
+                    let Remote { host, stage, .. } = &mut self.remotes[host];
+                    *stage = Stage::Done;
+                    if carried.refused != 0 {
+                        let (name, refused) = (&host.name, carried.refused);
+                        eprintln!(
+                            "blizzard: warning: host {name}: {refused} messages of strangers, or that no host sends, were refused"
+                        );
+                    }
+                }
+                Some(_) => {}
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        let culprit = |first| self.culprit(first);
+        let stop = match &over {
+            Over::Nodes(Some(Stop::Node(first))) => Some(Stop::Node(culprit(*first))),
+            Over::Nodes(stop) => *stop,
+            _ => None,
+        };
+        // Agents see the end of their input, and what still holds a pipe is ended.
+        self.remotes.clear();
+        leftovers::end_all(leftovers::LIMIT);
+        self.pieces = None;
+        // Whoever reads the output slowly is waited for.
+        let written = self.written.recv().unwrap_or_default();
+        let (exit_status, failure) = match over {
+            Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
+            _ => verdict(stop, &nodes, written),
+        };
+        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), wall }
+    }
+}
+
+fn out_of_turn() -> (String, Vec<String>, Option<String>) {
+    ("its agent says what is not expected then".to_owned(), Vec::new(), None)
+}
+
+/// What shows agents that they belong to one run.
+fn secret() -> Result<Vec<u8>> {
+    let mut bytes = vec![0u8; blizzard_carrier::batch::SECRET_BYTES];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(count) if count == bytes.len() => Ok(bytes),
+        Ok(_) => Err(Error::new("the kernel gives no random numbers")),
+        Err(e) => Err(Error::new("the kernel gives no random numbers").because(e)),
+    }
+}
+
+fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> Plan {
+    let bytes = |text: &std::ffi::OsStr| text.as_bytes().to_vec();
+    let is_of_network = |name: &OsString| name.as_bytes().starts_with(b"UCX_");
+    Plan {
+        hosts: setup.hosts.hosts().to_vec(),
+        me,
+        secret: secret.to_vec(),
+        header: header.to_vec(),
+        command: setup.command.iter().map(|word| bytes(word)).collect(),
+        folder: std::env::current_dir().map_or_else(|_| b"/".to_vec(), |folder| bytes(folder.as_os_str())),
+        environment: std::env::vars_os()
+            .filter(|(name, _)| is_of_network(name))
+            .map(|(name, value)| (bytes(&name), bytes(&value)))
+            .collect(),
+        files: setup.files.iter().map(|(entry, _)| entry.clone()).collect(),
+        guard: setup.guard,
+        timeout_seconds: setup.options.peer_timeout_ms.div_ceil(1000),
+    }
+}
+
+/// Says to an agent what it is to hear, and a word now and then.
+fn speak(to: &mut impl Write, to_say: &Receiver<(ToAgent, Vec<u8>)>) {
+    let mut has_begun = false;
+    loop {
+        let (frame, bytes) = match to_say.recv_timeout(BEAT) {
+            Ok(next) => next,
+            // Before the plan it expects nothing.
+            Err(RecvTimeoutError::Timeout) if !has_begun => continue,
+            Err(RecvTimeoutError::Timeout) => (ToAgent::Beat, Vec::new()),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        has_begun = true;
+        if frames::write(to, &frame, &bytes).is_err() {
+            return;
+        }
+    }
+}
+
+/// Listens to an agent.
+fn listen(host: usize, from: ChildStdout, slot: &Slot<(usize, News)>, pieces: &Sender<Piece>, heard: &Mutex<Instant>) {
+    let mut from = BufReader::new(from);
+    let mut noise = 0;
+    loop {
+        let mut line = Vec::new();
+        match (&mut from).take(NOISE_BYTES as u64).read_until(b'\n', &mut line) {
+            Ok(count) if count != 0 && noise < NOISE_BYTES => noise += count,
+            _ => {
+                slot.put((host, News::Gone));
+                return;
+            }
+        }
+        if let Some(version) = String::from_utf8_lossy(&line).trim_end().strip_prefix(GREETING) {
+            slot.put((host, News::Greeting(version.to_owned())));
+            break;
+        }
+    }
+    while let Ok((frame, bytes)) = frames::read(&mut from) {
+        *locked(heard) = Instant::now();
+        let goes_on = match frame {
+            ToLauncher::Output { node, is_error } => pieces.send(Piece { host, node, is_error, bytes }).is_ok(),
+            frame => slot.put((host, News::Frame(frame))),
+        };
+        if !goes_on {
+            return;
+        }
+    }
+    slot.put((host, News::Gone));
+}
+
+/// Writes the nodes' output by whole lines, until all that could bring some have ended; what became of it.
+fn write_output(pieces: &Receiver<Piece>, says: &[Sender<(ToAgent, Vec<u8>)>], tag: bool) -> Written {
+    let (out, err) = (Sink::new(io::stdout()), Sink::new(io::stderr()));
+    let mut lines: HashMap<(u16, bool), LineBuffer> = HashMap::new();
+    let mut told = [false; 2];
+    for Piece { host, node, is_error, bytes } in pieces {
+        let prefix = if tag && !is_error { format!("[node {node}] ") } else { String::new() };
+        let line = lines.entry((node, is_error)).or_insert_with(|| LineBuffer::new(prefix));
+        let goes_on = match (is_error, bytes.is_empty()) {
+            (false, false) => line.feed(&bytes, &out),
+            (false, true) => line.flush(&out),
+            (true, false) => line.feed(&bytes, &err),
+            (true, true) => line.flush(&err),
+        };
+        if !bytes.is_empty() {
+            let taken = ToAgent::Taken { node, is_error, bytes: bytes.len() };
+            let _ = says[host].send((taken, Vec::new()));
+        }
+        if !goes_on && !std::mem::replace(&mut told[usize::from(is_error)], true) {
+            for say in says {
+                let _ = say.send((ToAgent::Closed { is_error }, Vec::new()));
+            }
+        }
+    }
+    for ((_, is_error), mut line) in lines {
+        if is_error {
+            line.flush(&err)
+        } else {
+            line.flush(&out)
+        };
+    }
+    Written::of(&out, &err)
+}
+
+/// Passes standard input on to node 0's host, a piece at a time.
+fn pass_input(guard: &Guard, say: Sender<(ToAgent, Vec<u8>)>, taken: Receiver<()>) -> Result<()> {
+    // Only a process of the terminal's foreground may read from it, and this one is in the background.
+    let mut reader: Option<Child> = None;
+    if io::stdin().is_terminal() {
+        let mut command = Command::new("cat");
+        command.process_group(guard.group.as_raw_nonzero().get()).stdout(Stdio::piped());
+        reader = command.spawn().ok();
+    }
+    thread(move || {
+        let mut from: Box<dyn Read> = match reader.as_mut().and_then(|child| child.stdout.take()) {
+            Some(pipe) => Box::new(pipe),
+            None => Box::new(io::stdin()),
+        };
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let count = from.read(&mut piece).unwrap_or(0);
+            piece.truncate(count);
+            if say.send((ToAgent::Input, piece)).is_err() || count == 0 || taken.recv().is_err() {
+                return;
+            }
+        }
+    })
+}

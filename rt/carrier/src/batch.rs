@@ -1,0 +1,329 @@
+//! What travels between two hosts: a batch of messages.
+//!
+//! Input and output: messages of nodes, and how many of each pair have arrived. All numbers are little-endian.
+//!
+//! ```text
+//! byte   0  16 bytes  the run's secret
+//!       16  u16  host that sends
+//!       18  u16  messages
+//!       20  u16  receipts
+//!       22  u16  zero
+//!       24  u64  number of the batch: how many this host has sent to that one before
+//!       32       receipts of 8 bytes: u16 sender, u16 receiver, u32 messages of that pair that are in the receiver's ring, modulo 2^32
+//!        …       messages of 64 or 128 bytes: u16 sender, u16 receiver, u32 incarnation; the words of the slot's first line; the data, if there are any
+//! ```
+//!
+//! **Invariant**: of a batch that is refused nothing is used.
+
+use blizzard_protocol::ids::BLOCK_WORDS;
+use blizzard_rt::transport::message::{HEAD_WORDS, LINE_BYTES, Message};
+use std::ops::Range;
+
+/// Bytes of a secret.
+pub const SECRET_BYTES: usize = 16;
+/// What shows that a peer belongs to the run.
+pub type Secret = [u8; SECRET_BYTES];
+
+const HEADER_BYTES: usize = 32;
+const RECEIPT_BYTES: usize = 8;
+/// Bytes of the longest message.
+pub const MESSAGE_BYTES: usize = 2 * LINE_BYTES as usize;
+/// Most bytes of a batch.
+pub const BATCH_BYTES: usize = 16 << 10;
+
+/// Two nodes: who sends, and who receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub from: u16,
+    pub to: u16,
+}
+
+/// So many messages of a pair are in the receiver's ring, modulo 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    pub pair: Pair,
+    pub arrived: u32,
+}
+
+/// A batch while it is written.
+#[derive(Debug)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    receipts: u16,
+    messages: u16,
+}
+
+impl Writer {
+    /// An empty batch in that buffer. Receipts come first.
+    pub fn new(mut bytes: Vec<u8>, secret: &Secret, host: u16, number: u64) -> Writer {
+        bytes.clear();
+        bytes.extend_from_slice(secret);
+        bytes.extend_from_slice(&host.to_le_bytes());
+        bytes.extend_from_slice(&[0; 6]);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        Writer { bytes, receipts: 0, messages: 0 }
+    }
+
+    /// Whether another receipt or message, of any length, has room.
+    pub fn has_room(&self) -> bool {
+        self.bytes.len() + MESSAGE_BYTES <= BATCH_BYTES
+    }
+
+    /// Whether it holds nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.receipts == 0 && self.messages == 0
+    }
+
+    fn pair(&mut self, pair: Pair) {
+        self.bytes.extend_from_slice(&pair.from.to_le_bytes());
+        self.bytes.extend_from_slice(&pair.to.to_le_bytes());
+    }
+
+    /// Adds a receipt; in front of all messages.
+    pub fn receipt(&mut self, receipt: Receipt) {
+        debug_assert_eq!(self.messages, 0);
+        self.pair(receipt.pair);
+        self.bytes.extend_from_slice(&receipt.arrived.to_le_bytes());
+        self.receipts += 1;
+    }
+
+    /// Adds a message.
+    pub fn message(&mut self, pair: Pair, message: &Message) {
+        self.pair(pair);
+        self.bytes.extend_from_slice(&message.incarnation.to_le_bytes());
+        let data = if message.length == 0 { &[][..] } else { &message.data[..] };
+        for word in message.head().iter().chain(data) {
+            self.bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        self.messages += 1;
+    }
+
+    /// The bytes to send.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.bytes[18..20].copy_from_slice(&self.messages.to_le_bytes());
+        self.bytes[20..22].copy_from_slice(&self.receipts.to_le_bytes());
+        self.bytes
+    }
+}
+
+/// Why a batch is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It does not show the run's secret.
+    Stranger,
+    /// It is of no host of the run but this one, or its number is not the next one.
+    Sender,
+    /// It is shorter or longer than it says, or has a length that no message has.
+    Form,
+    /// It speaks for nodes of other hosts, or to nodes that are not here.
+    Nodes,
+}
+
+impl Refusal {
+    /// How many kinds there are.
+    pub const KINDS: usize = 4;
+}
+
+/// What a batch may say.
+#[derive(Debug)]
+pub struct Expected<'a> {
+    pub secret: &'a Secret,
+    /// The nodes of each host.
+    pub hosts: &'a [Range<u16>],
+    pub me: usize,
+    /// By host: how many batches of it have come.
+    pub received: &'a [u64],
+}
+
+/// A batch that has come.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// The host that has sent it.
+    pub host: usize,
+    receipts: &'a [u8],
+    messages: &'a [u8],
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn pair_at(bytes: &[u8]) -> Pair {
+    Pair { from: u16_at(bytes, 0), to: u16_at(bytes, 2) }
+}
+
+/// Bytes of the message that begins there; none if no message has that length or it does not end inside.
+fn message_bytes(bytes: &[u8]) -> Option<usize> {
+    if bytes.len() < LINE_BYTES as usize {
+        return None;
+    }
+    let length = match u64_at(bytes, 8 * HEAD_WORDS) {
+        0 => LINE_BYTES as usize,
+        last if last == 64 << 32 => MESSAGE_BYTES,
+        _ => return None,
+    };
+    (bytes.len() >= length).then_some(length)
+}
+
+impl<'a> Batch<'a> {
+    /// Looks whether all of it is what its sender may say.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn read(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Batch<'a>, Refusal> {
+        let differs = |secret: &[u8]| secret.iter().zip(expected.secret).fold(0, |all, (a, b)| all | (a ^ b)) != 0;
+        if bytes.len() < HEADER_BYTES || differs(&bytes[..SECRET_BYTES]) {
+            return Err(Refusal::Stranger);
+        }
+        let host = usize::from(u16_at(bytes, 16));
+        let (Some(theirs), Some(ours)) = (expected.hosts.get(host), expected.hosts.get(expected.me)) else {
+            return Err(Refusal::Sender);
+        };
+        if host == expected.me || expected.received.get(host) != Some(&u64_at(bytes, 24)) {
+            return Err(Refusal::Sender);
+        }
+        let (messages, receipts) = (usize::from(u16_at(bytes, 18)), usize::from(u16_at(bytes, 20)));
+        let Some((receipts, mut rest)) = bytes[HEADER_BYTES..].split_at_checked(receipts * RECEIPT_BYTES) else {
+            return Err(Refusal::Form);
+        };
+        let batch = Batch { host, receipts, messages: rest };
+        if batch.receipts().any(|r| !ours.contains(&r.pair.from) || !theirs.contains(&r.pair.to)) {
+            return Err(Refusal::Nodes);
+        }
+        for _ in 0..messages {
+            let length = message_bytes(rest).ok_or(Refusal::Form)?;
+            let pair = pair_at(rest);
+            if !theirs.contains(&pair.from) || !ours.contains(&pair.to) {
+                return Err(Refusal::Nodes);
+            }
+            rest = &rest[length..];
+        }
+        if rest.is_empty() { Ok(batch) } else { Err(Refusal::Form) }
+    }
+
+    /// What has arrived there.
+    pub fn receipts(&self) -> impl Iterator<Item = Receipt> + use<'a> {
+        self.receipts.chunks_exact(RECEIPT_BYTES).map(|r| Receipt { pair: pair_at(r), arrived: u32_at(r, 4) })
+    }
+
+    /// The messages, in their order.
+    pub fn messages(&self) -> impl Iterator<Item = (Pair, Message)> + use<'a> {
+        let mut rest = self.messages;
+        std::iter::from_fn(move || {
+            let length = message_bytes(rest)?;
+            let (now, behind) = rest.split_at(length);
+            rest = behind;
+            let head = std::array::from_fn(|word| u64_at(now, 8 + 8 * word));
+            let mut message = Message::default();
+            message.set_head(u32_at(now, 4), &head);
+            if length == MESSAGE_BYTES {
+                message.data = std::array::from_fn::<_, BLOCK_WORDS, _>(|word| u64_at(now, 64 + 8 * word));
+            }
+            Some((pair_at(now), message))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: Secret = [7; SECRET_BYTES];
+
+    fn message(n: u64) -> Message {
+        let length = if n.is_multiple_of(2) { 64 } else { 0 };
+        let data = if length == 64 { [n; 8] } else { [0; 8] };
+        let (handler, source) = (n as u16, 3);
+        Message { incarnation: 9, handler, source, length, taken: 5, addr: n, args: [n, 1, 2], key: 4, data }
+    }
+
+    fn written() -> Vec<u8> {
+        let mut batch = Writer::new(vec![1, 2, 3], &SECRET, 1, 6);
+        batch.receipt(Receipt { pair: Pair { from: 0, to: 3 }, arrived: u32::MAX });
+        for n in 0..5 {
+            batch.message(Pair { from: 3, to: 1 }, &message(n));
+        }
+        batch.finish()
+    }
+
+    fn read(bytes: &[u8]) -> Result<Batch<'_>, Refusal> {
+        Batch::read(bytes, &Expected { secret: &SECRET, hosts: &[0..2, 2..4, 4..5], me: 0, received: &[0, 6, 0] })
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = written();
+        let batch = read(&bytes).unwrap();
+        assert_eq!(batch.host, 1);
+        assert!(batch.receipts().eq([Receipt { pair: Pair { from: 0, to: 3 }, arrived: u32::MAX }]));
+        assert!(batch.messages().eq((0..5).map(|n| (Pair { from: 3, to: 1 }, message(n)))));
+    }
+
+    #[test]
+    fn what_a_host_may_not_say_is_refused() {
+        type Damage = fn(&mut Vec<u8>);
+        let cases: [(Refusal, Damage); 12] = [
+            (Refusal::Stranger, |b| b.truncate(31)),
+            (Refusal::Stranger, |b| b[15] ^= 1),
+            (Refusal::Sender, |b| b[16] = 0),
+            (Refusal::Sender, |b| b[16] = 3),
+            (Refusal::Sender, |b| b[24] = 5),
+            (Refusal::Form, |b| b[18] += 1),
+            (Refusal::Form, |b| b[18] -= 1),
+            (Refusal::Form, |b| b[21] = 0xff),
+            (Refusal::Form, |b| b.truncate(b.len() - 1)),
+            (Refusal::Nodes, |b| b[32] = 2),
+            (Refusal::Nodes, |b| b[40] = 4),
+            (Refusal::Nodes, |b| b[42] = 2),
+        ];
+        for (n, (refusal, damage)) in cases.into_iter().enumerate() {
+            let mut bytes = written();
+            damage(&mut bytes);
+            assert_eq!(read(&bytes).err(), Some(refusal), "case {n}");
+        }
+    }
+
+    /// Whatever bytes come: nothing but a refusal, or messages of nodes that the sender may speak for.
+    #[test]
+    fn random_bytes_are_refused_or_harmless() {
+        let mut random = 88_172_645_463_325_252u64;
+        let mut accepted = 0;
+        for round in 0..200_000 {
+            let mut bytes = written();
+            for _ in 0..=round % 3 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len();
+                bytes[at] = (random >> 32) as u8;
+            }
+            if let Ok(batch) = read(&bytes) {
+                accepted += 1;
+                assert!(
+                    batch.messages().all(|(pair, m)| (2..4).contains(&pair.from) && pair.to < 2 && m.length & 63 == 0)
+                );
+                assert_eq!(batch.messages().count(), 5);
+            }
+        }
+        assert!((10_000..190_000).contains(&accepted), "{accepted}");
+    }
+
+    #[test]
+    fn a_batch_has_room_until_it_is_full() {
+        let mut batch = Writer::new(Vec::new(), &SECRET, 0, 0);
+        assert!(batch.is_empty());
+        while batch.has_room() {
+            batch.message(Pair { from: 0, to: 2 }, &message(0));
+        }
+        let bytes = batch.finish();
+        assert!(bytes.len() <= BATCH_BYTES && bytes.len() + MESSAGE_BYTES > BATCH_BYTES);
+    }
+}

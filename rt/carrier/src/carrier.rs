@@ -1,0 +1,600 @@
+//! The thread that carries.
+//!
+//! Purpose: stands in for the nodes of all other hosts. Input: the region of this host, the hosts of the run, where their carriers are. Output: messages in rings;
+//! [`Event`]s. The stand-in's end of a pair is the same [`Ends`] that a node has.
+//!
+//! It spins while something happens, then yields, then sleeps, as a node does ([`blizzard_rt::transport::settings`]). Nodes see that in the context pages of the nodes
+//! it stands in for: spinning or sleeping, never running. They have no process number, so nobody waits for a sign of life of them: each carrier looks after the
+//! nodes of its own host, and after the other carriers.
+//!
+//! **Invariants**: only this thread has the stand-ins' ends and the network; what is taken out of a ring is sent, and what has come is kept until its ring has room.
+
+use crate::batch::{Batch, Expected, Pair, Receipt, Refusal, Secret, Writer};
+use crate::bells::{self, Waker};
+use crate::ucx::library::Library;
+use crate::ucx::worker::Worker;
+use crate::window::{Incoming, Outgoing, window};
+use blizzard_contract::activity;
+use blizzard_protocol::ids::NodeId;
+use blizzard_rt::kernel::sys;
+use blizzard_rt::memory::region::{Context, Region};
+use blizzard_rt::transport::interface::{Urgency, Wire};
+use blizzard_rt::transport::message::Message;
+use blizzard_rt::transport::peers::watch::{Attention, Silent, Verdict, Watch};
+use blizzard_rt::transport::rings::doorbell::Word;
+use blizzard_rt::transport::rings::ends::Ends;
+use blizzard_rt::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins, Waiting};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+/// Most batches to a host that the network has not let go of: what follows waits in the rings.
+const MOST_UNSENT: usize = 8;
+/// Longest sleep, and longest time between two looks at the nodes of this host.
+const LOOK_NS: u64 = 100_000_000;
+/// A host that is sent nothing else gets an empty batch so often.
+const BEAT_NS: u64 = 1_000_000_000;
+/// Looks in vain before nodes without polls are interrupted.
+const INTERRUPT_LOOKS: u32 = 8;
+/// Looks at everything, between two looks at the clock.
+const LOOKS_UNTIMED: u32 = 64;
+
+/// What a carrier carries for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The region of this host.
+    pub region: RawFd,
+    /// The nodes of each host.
+    pub hosts: Vec<Range<u16>>,
+    /// Which of them this is.
+    pub me: usize,
+    pub secret: Secret,
+    /// Processors of this host.
+    pub processors: u32,
+    /// Nodes run code that has no polls: one that computes must be interrupted.
+    pub interrupts: bool,
+}
+
+/// What whoever has started a carrier is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Every other host has been heard.
+    Connected,
+    /// Nothing goes to or comes from that host any more.
+    Lost { host: usize, why: String },
+    /// A node of this host has not answered, or has damaged its rings.
+    Node { node: u16, why: String },
+    /// The carrier cannot go on.
+    Failed(String),
+}
+
+/// What a carrier has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub batches_sent: u64,
+    pub batches_received: u64,
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    /// Refused batches by [`Refusal`], and those whose receipts or windows do not fit.
+    pub refused: [u64; Refusal::KINDS + 1],
+    /// What had no form that a carrier sends.
+    pub strange: u64,
+}
+
+/// A carrier that has been started.
+pub struct Carrier {
+    /// Where others reach it.
+    pub address: Vec<u8>,
+    addresses: Sender<Vec<Vec<u8>>>,
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: JoinHandle<Counts>,
+}
+
+impl Carrier {
+    /// Opens the network.
+    ///
+    /// # Errors
+    /// UCX is not there, or finds no network; the region is not one.
+    pub fn start(plan: Plan, tell: impl Fn(Event) + Send + 'static) -> Result<Carrier, String> {
+        let (to_thread, addresses) = mpsc::channel::<Vec<Vec<u8>>>();
+        let (ready, opened) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let waker = Waker::new().map_err(|e| format!("the kernel gives no descriptor: {e}"))?;
+        let (stop_it, wake_it) = (Arc::clone(&stop), waker.clone());
+        let carry = move || {
+            let opened = Library::load().and_then(|library| {
+                let worker = Worker::new(library, plan.hosts.len() - 1)?;
+                Ok((worker.address()?, worker))
+            });
+            let worker = match opened {
+                Ok((address, worker)) => {
+                    let _ = ready.send(Ok(address));
+                    worker
+                }
+                Err(why) => {
+                    let _ = ready.send(Err(why));
+                    return Counts::default();
+                }
+            };
+            carry(&plan, worker, &addresses, &stop_it, &wake_it, &tell)
+        };
+        let thread = std::thread::Builder::new().name("bz-carrier".into()).spawn(carry);
+        let thread = thread.map_err(|e| format!("the kernel gives no thread: {e}"))?;
+        let address = opened.recv().unwrap_or_else(|_| Err("the thread that carries messages has ended".into()))?;
+        Ok(Carrier { address, addresses: to_thread, stop, waker, thread })
+    }
+
+    /// Says where the carriers of all hosts are; that of this host is not looked at.
+    pub fn connect(&self, addresses: Vec<Vec<u8>>) {
+        // A thread that has failed has said so.
+        let _ = self.addresses.send(addresses);
+    }
+
+    /// Ends it; what is under way is lost.
+    pub fn stop(self) -> Counts {
+        self.stop.store(true, Ordering::SeqCst);
+        drop(self.addresses);
+        self.waker.wake();
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Maps the region, connects and carries until `stop`.
+fn carry(
+    plan: &Plan,
+    worker: Worker,
+    addresses: &Receiver<Vec<Vec<u8>>>,
+    stop: &Arc<AtomicBool>,
+    waker: &Waker,
+    tell: &dyn Fn(Event),
+) -> Counts {
+    let failed = |why: String| {
+        tell(Event::Failed(why));
+        Counts::default()
+    };
+    let region = match Region::map(plan.region) {
+        Ok(region) => region,
+        Err(e) => return failed(e.to_string()),
+    };
+    let mut state = State::new(plan, &region, worker);
+    if let Err(e) = state.stand_in(&region, waker, stop) {
+        return failed(e);
+    }
+    let Ok(addresses) = addresses.recv() else { return Counts::default() };
+    for (host, address) in addresses.iter().enumerate().filter(|&(host, _)| host != plan.me) {
+        match state.worker.connect(address) {
+            Ok(peer) => {
+                state.peers[host].peer = peer;
+                state.host_of_peer.push(host);
+            }
+            Err(why) => {
+                tell(Event::Lost { host, why });
+                return Counts::default();
+            }
+        }
+    }
+    state.run(stop, waker, tell);
+    state.counts.strange = state.worker.strange();
+    state.counts
+}
+
+/// What is between a node of this host and one of another.
+struct Lane {
+    /// The stand-in's end.
+    ends: Ends,
+    /// From the node here, and to the node here.
+    going: Pair,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// What has come and is not in the ring.
+    held: VecDeque<Message>,
+}
+
+/// Another host.
+#[derive(Default)]
+struct Host {
+    /// Its number in the worker.
+    peer: usize,
+    /// Its lanes, and at which of them the next batch begins.
+    lanes: Vec<usize>,
+    turn: usize,
+    /// When it was sent something, and when it was heard, in the carrier's attention.
+    sent_ns: u64,
+    heard_ns: u64,
+    has_been_heard: bool,
+    is_lost: bool,
+}
+
+struct State<'a> {
+    plan: &'a Plan,
+    worker: Worker,
+    lanes: Vec<Lane>,
+    hosts: Vec<Range<u16>>,
+    peers: Vec<Host>,
+    host_of_peer: Vec<usize>,
+    /// By host: batches of it, and to it.
+    received: Vec<u64>,
+    sent: Vec<u64>,
+    /// Lanes that hold messages back.
+    holding: Vec<usize>,
+    /// By node of this host: a lane of it that has got a message since it was told.
+    told: Vec<Option<usize>>,
+    watches: Vec<Watch>,
+    attention: Attention,
+    now_ns: u64,
+    limit_ms: u64,
+    window: u32,
+    /// The context pages of the nodes of other hosts.
+    others: Vec<Context>,
+    counts: Counts,
+}
+
+impl<'a> State<'a> {
+    fn new(plan: &'a Plan, region: &Region, worker: Worker) -> State<'a> {
+        let header = region.header();
+        let mut peers: Vec<Host> = plan.hosts.iter().map(|_| Host::default()).collect();
+        let mut lanes = Vec::new();
+        let node = |number: u16| NodeId::new(number.into()).expect("the region has that many nodes");
+        let here = plan.hosts[plan.me].clone();
+        let others = || plan.hosts.iter().enumerate().filter(|&(host, _)| host != plan.me);
+        for (host, theirs) in others() {
+            for (from, to) in here.clone().flat_map(|from| theirs.clone().map(move |to| (from, to))) {
+                // SAFETY: nodes of the region; the stand-in of `to` is this thread alone; the region is never unmapped.
+                let ends = unsafe { Ends::open(region, node(to), node(from)) };
+                peers[host].lanes.push(lanes.len());
+                let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
+                lanes.push(Lane { ends, going: Pair { from, to }, outgoing, incoming, held: VecDeque::new() });
+            }
+        }
+        State {
+            plan,
+            worker,
+            lanes,
+            hosts: plan.hosts.clone(),
+            peers,
+            host_of_peer: Vec::new(),
+            received: vec![0; plan.hosts.len()],
+            sent: vec![0; plan.hosts.len()],
+            holding: Vec::new(),
+            told: vec![None; here.len()],
+            watches: vec![Watch::default(); here.len()],
+            attention: Attention::default(),
+            now_ns: 0,
+            limit_ms: header.peer_timeout_ms.into(),
+            window: window(header.ring_slots),
+            others: others().flat_map(|(_, theirs)| theirs.clone()).map(|n| region.context(node(n))).collect(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// From here on nodes find somebody behind the rings.
+    fn stand_in(&self, region: &Region, waker: &Waker, stop: &Arc<AtomicBool>) -> Result<(), String> {
+        self.say(activity::SPINNING);
+        let here = &self.hosts[self.plan.me];
+        for number in (0..region.header().nodes).filter(|&n| !here.contains(&(n as u16))) {
+            let context = region.context(NodeId::new(number).expect("a node of the region"));
+            // SAFETY: a word of the region, which is never unmapped.
+            let bell: &'static AtomicU32 = unsafe { AtomicU32::from_ptr(context.poll().as_ptr()) };
+            bells::pass_on(bell, waker.clone(), Arc::clone(stop))
+                .map_err(|e| format!("the kernel gives no thread for each node of another host: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Says for all stand-ins what this thread is doing.
+    fn say(&self, doing: u32) {
+        for context in &self.others {
+            context.activity().store(doing, Ordering::Release);
+        }
+        AtomicU32::full_fence();
+    }
+
+    fn run(&mut self, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(Event)) {
+        let threads = self.hosts[self.plan.me].len() as u32 + 1;
+        let waiting = Waiting::new(threads, self.plan.processors);
+        let (mut spins, mut yields) = (Spins::new(&waiting), Attempts::FRESH);
+        let (mut looks, mut yielded, mut untimed) = (0, 0, LOOKS_UNTIMED);
+        let mut is_connected = false;
+        while !stop.load(Ordering::Relaxed) {
+            let mut longest_ns = LOOK_NS;
+            untimed += 1;
+            if untimed > LOOKS_UNTIMED {
+                untimed = 0;
+                longest_ns = self.look_around(tell);
+                if !is_connected && self.others().all(|host| self.peers[host].has_been_heard) {
+                    is_connected = true;
+                    tell(Event::Connected);
+                }
+            }
+            if self.step(tell) {
+                if looks != 0 && looks < spins.now() {
+                    spins.answered(&waiting);
+                }
+                (looks, yielded) = (0, 0);
+            } else if looks < spins.now() {
+                looks += 1;
+                std::hint::spin_loop();
+                if looks == INTERRUPT_LOOKS && self.plan.interrupts {
+                    self.interrupt_nodes();
+                }
+                if looks == spins.now() {
+                    spins.in_vain(&waiting);
+                    looks = u32::MAX;
+                }
+            } else if yielded < waiting.yields && yields.may() {
+                yielded += 1;
+                let began = sys::cycles();
+                sys::sched_yield();
+                if sys::cycles().saturating_sub(began) < LONG_YIELD_CYCLES {
+                    yields.of_use();
+                } else {
+                    yields.in_vain();
+                }
+            } else {
+                yields.done_without();
+                longest_ns = longest_ns.min(self.look_around(tell));
+                self.sleep(waker, stop, longest_ns);
+                (looks, yielded, untimed) = (0, 0, LOOKS_UNTIMED);
+            }
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let me = self.plan.me;
+        (0..self.hosts.len()).filter(move |&host| host != me)
+    }
+
+    /// Moves what there is, in both directions; whether there was anything.
+    fn step(&mut self, tell: &dyn Fn(Event)) -> bool {
+        let mut busy = false;
+        while self.worker.progress() {
+            busy = true;
+        }
+        while let Some((peer, status)) = self.worker.broken() {
+            let why = format!("the connection is broken: {}", self.worker.text(status));
+            self.lose(self.host_of_peer[peer], why, tell);
+        }
+        while let Some(bytes) = self.worker.receive() {
+            busy = true;
+            self.take_in(&bytes);
+        }
+        busy |= self.deliver_held();
+        self.tell_nodes();
+        for host in self.others() {
+            while !self.peers[host].is_lost && self.worker.unsent(self.peers[host].peer) < MOST_UNSENT {
+                match self.send_batch(host, false) {
+                    Ok(false) => break,
+                    Ok(true) => busy = true,
+                    Err(why) => self.lose(host, why, tell),
+                }
+            }
+        }
+        busy
+    }
+
+    fn lose(&mut self, host: usize, why: String, tell: &dyn Fn(Event)) {
+        if !std::mem::replace(&mut self.peers[host].is_lost, true) {
+            tell(Event::Lost { host, why });
+        }
+    }
+
+    /// Takes a batch apart.
+    fn take_in(&mut self, bytes: &[u8]) {
+        let State { plan, hosts, received, lanes, peers, counts, holding, told, .. } = self;
+        let expected = Expected { secret: &plan.secret, hosts, me: plan.me, received };
+        let batch = match Batch::read(bytes, &expected) {
+            Ok(batch) => batch,
+            Err(refusal) => {
+                counts.refused[refusal as usize] += 1;
+                return;
+            }
+        };
+        let host = batch.host;
+        received[host] += 1;
+        counts.batches_received += 1;
+        (peers[host].heard_ns, peers[host].has_been_heard) = (self.now_ns, true);
+        let here = hosts[plan.me].clone();
+        let theirs = hosts[host].clone();
+        let lane_of = |node_here: u16, node_there: u16| {
+            let place = usize::from(node_here - here.start) * theirs.len() + usize::from(node_there - theirs.start);
+            peers[host].lanes[place]
+        };
+        for Receipt { pair, arrived } in batch.receipts() {
+            if !lanes[lane_of(pair.from, pair.to)].outgoing.arrived(arrived) {
+                counts.refused[Refusal::KINDS] += 1;
+            }
+        }
+        for (pair, message) in batch.messages() {
+            let number = lane_of(pair.to, pair.from);
+            let lane = &mut lanes[number];
+            counts.messages_received += 1;
+            if lane.held.is_empty() && put(lane, &message) {
+                told[usize::from(pair.to - here.start)] = Some(number);
+            } else if (lane.held.len() as u32) < self.window {
+                if lane.held.is_empty() {
+                    holding.push(number);
+                }
+                lane.held.push_back(message);
+            } else {
+                // No carrier sends more than its window.
+                counts.refused[Refusal::KINDS] += 1;
+            }
+        }
+    }
+
+    /// Moves what is held back into the rings, as far as they have room.
+    fn deliver_held(&mut self) -> bool {
+        let mut busy = false;
+        let first = self.hosts[self.plan.me].start;
+        let State { lanes, holding, told, .. } = self;
+        holding.retain(|&number| {
+            let lane = &mut lanes[number];
+            while let Some(message) = lane.held.front().copied()
+                && put(lane, &message)
+            {
+                lane.held.pop_front();
+                told[usize::from(lane.going.from - first)] = Some(number);
+                busy = true;
+            }
+            !lane.held.is_empty()
+        });
+        busy
+    }
+
+    /// Tells the nodes of this host of what is in their rings.
+    fn tell_nodes(&mut self) {
+        if self.told.iter().any(Option::is_some) {
+            AtomicU32::full_fence();
+            for number in self.told.iter_mut().filter_map(Option::take) {
+                self.lanes[number].ends.tell(Urgency::Call);
+            }
+        }
+    }
+
+    /// Interrupts the nodes of this host that compute and have not answered.
+    fn interrupt_nodes(&self) {
+        for node in self.hosts[self.plan.me].clone() {
+            if let Some(lane) = self.lanes.iter().find(|lane| lane.going.from == node) {
+                lane.ends.interrupt();
+            }
+        }
+    }
+
+    /// Sends a host what there is for it, as much as has room in a batch; false if there is nothing. `beat`: an empty one will do.
+    fn send_batch(&mut self, host: usize, beat: bool) -> Result<bool, String> {
+        let State { plan, worker, lanes, peers, counts, window, .. } = self;
+        let to = &mut peers[host];
+        let is_due = |lane: &Lane| lane.incoming.must_tell(*window);
+        let is_ready = |lane: &Lane| lane.outgoing.may_send(*window) && lane.ends.is_ready();
+        if !beat && !to.lanes.iter().any(|&number| is_due(&lanes[number]) || is_ready(&lanes[number])) {
+            return Ok(false);
+        }
+        let mut batch = Writer::new(worker.buffer(to.peer), &plan.secret, plan.me as u16, self.sent[host]);
+        for &number in &to.lanes {
+            let lane = &mut lanes[number];
+            // All that the other side does not know: the next batch may be long in coming.
+            if batch.has_room()
+                && let Some(arrived) = lane.incoming.tell()
+            {
+                let Pair { from, to } = lane.going;
+                batch.receipt(Receipt { pair: Pair { from: to, to: from }, arrived });
+            }
+        }
+        let (count, first) = (to.lanes.len(), to.turn);
+        for step in 0..count {
+            let lane = &mut lanes[to.lanes[(first + step) % count]];
+            let mut message = Message::default();
+            while batch.has_room() && lane.outgoing.may_send(*window) && lane.ends.receive_into(&mut message) {
+                lane.outgoing.sent();
+                counts.messages_sent += 1;
+                batch.message(lane.going, &message);
+                message = Message::default();
+            }
+            if !batch.has_room() {
+                to.turn = (first + step + 1) % count;
+                break;
+            }
+        }
+        to.sent_ns = self.now_ns;
+        self.sent[host] += 1;
+        counts.batches_sent += 1;
+        worker.send(to.peer, batch.finish())?;
+        Ok(true)
+    }
+
+    /// Looks after the nodes of this host and after the other hosts; how long the carrier may sleep.
+    fn look_around(&mut self, tell: &dyn Fn(Event)) -> u64 {
+        self.now_ns = self.attention.look(sys::monotonic_ns());
+        let mut longest_ns = LOOK_NS;
+        let here = self.hosts[self.plan.me].clone();
+        for (at, node) in here.enumerate() {
+            // Any of its lanes: all show the same node.
+            let Some(lane) = self.lanes.iter().find(|lane| lane.going.from == node) else { continue };
+            let state = lane.ends.state();
+            match self.watches[at].look(state, self.now_ns, self.limit_ms) {
+                Verdict::Nothing => {}
+                Verdict::Silent { for_ms } => {
+                    let id = NodeId::new(node.into()).expect("a node of the region");
+                    tell(Event::Node { node, why: Silent { node: id, pid: state.pid, for_ms }.to_string() });
+                }
+                Verdict::Unanswered { call, again_ns } => {
+                    longest_ns = longest_ns.min(again_ns);
+                    if call {
+                        lane.ends.call();
+                    }
+                }
+            }
+        }
+        if let Some(lane) = self.lanes.iter().find(|lane| !lane.ends.is_sound()) {
+            let Pair { from, to } = lane.going;
+            tell(Event::Node { node: from, why: format!("the ring between nodes {from} and {to} was overwritten") });
+        }
+        for host in self.others() {
+            let Host { sent_ns, heard_ns, is_lost, has_been_heard, peer, .. } = self.peers[host];
+            if is_lost {
+                continue;
+            }
+            let silent_ms = self.now_ns.saturating_sub(heard_ns) / 1_000_000;
+            if has_been_heard && self.limit_ms != 0 && silent_ms >= self.limit_ms {
+                let why = format!("nothing has come from it for {}.{} s", silent_ms / 1000, silent_ms % 1000 / 100);
+                self.lose(host, why, tell);
+            } else if (self.now_ns.saturating_sub(sent_ns) >= BEAT_NS || self.sent[host] == 0)
+                && self.worker.unsent(peer) < MOST_UNSENT
+                && let Err(why) = self.send_batch(host, true)
+            {
+                self.lose(host, why, tell);
+            }
+        }
+        longest_ns
+    }
+
+    /// Whether there is anything to do that no descriptor tells of.
+    fn is_ready(&self) -> bool {
+        let may_go = |host: &Host| !host.is_lost;
+        let ready = |&number: &usize| {
+            let lane = &self.lanes[number];
+            lane.outgoing.may_send(self.window) && lane.ends.is_ready()
+        };
+        self.peers.iter().filter(|host| may_go(host)).any(|host| host.lanes.iter().any(ready))
+    }
+
+    /// Sleeps until something happens, or for so long.
+    fn sleep(&mut self, waker: &Waker, stop: &AtomicBool, longest_ns: u64) {
+        waker.clear();
+        self.say(activity::SLEEPING);
+        // A ring that was full says nothing when it has room.
+        let longest_ns = if self.holding.is_empty() { longest_ns } else { longest_ns.min(HOLDING_NS) };
+        let is_blocked = self.others().any(|host| self.worker.unsent(self.peers[host].peer) >= MOST_UNSENT);
+        if !stop.load(Ordering::SeqCst)
+            && (is_blocked || !self.is_ready())
+            && self.worker.arm()
+            && let Ok(network) = self.worker.event_fd()
+        {
+            let mut fds =
+                [PollFd::from_borrowed_fd(network, PollFlags::IN), PollFd::from_borrowed_fd(waker.fd(), PollFlags::IN)];
+            let limit = Timespec { tv_sec: 0, tv_nsec: longest_ns.min(LOOK_NS) as i64 };
+            // However it ends, everything is looked at.
+            let _ = poll(&mut fds, Some(&limit));
+        }
+        self.say(activity::SPINNING);
+    }
+}
+
+/// Longest sleep while messages wait for room in a ring.
+const HOLDING_NS: u64 = 200_000;
+
+/// Puts a message into the ring of the node here.
+fn put(lane: &mut Lane, message: &Message) -> bool {
+    let data = (message.length != 0).then_some(&message.data);
+    let is_put = lane.ends.send(message.traffic(), message.incarnation, message.head(), data);
+    if is_put {
+        lane.incoming.arrived();
+    }
+    is_put
+}

@@ -1,0 +1,63 @@
+/* A program of several nodes for runs on several hosts: what each node reads, writes and says, and how it ends. The first argument says which. */
+#define _GNU_SOURCE
+#include <blizzard.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    bz_lock_t *lock;
+    unsigned long word;
+} volatile *shared;
+
+/* All nodes add to one word, under a lock, and say what is there at the end. */
+static void count(unsigned long rounds) {
+    if (bz_node() == 0) {
+        shared = bz_alloc(sizeof *shared);
+        shared->lock = bz_lock_new();
+        bz_publish(0, (void *)shared);
+    }
+    shared = bz_lookup(0);
+    bz_barrier();
+    for (unsigned long i = 0; i < rounds; i++) {
+        bz_lock(shared->lock);
+        shared->word += 1;
+        bz_unlock(shared->lock);
+    }
+    bz_barrier();
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    unsigned last = bz_nodes() - 1, me = bz_node();
+    count(50);
+    char name[64] = "";
+    gethostname(name, sizeof name - 1);
+    if (!strcmp(how, "count"))
+        printf("node %u on %s: %lu\n", me, name, shared->word);
+    if (!strcmp(how, "status") && me == last)
+        exit(7);
+    if (!strcmp(how, "killed") && me == last)
+        raise(SIGKILL);
+    if (!strcmp(how, "input")) {
+        unsigned long bytes = 0, sum = 0;
+        for (int c; (c = getchar()) != EOF; bytes++)
+            sum += (unsigned char)c;
+        printf("node %u: %lu bytes, sum %lu\n", me, bytes, sum);
+    }
+    if (!strcmp(how, "output")) {
+        for (int i = 0; i < 20000; i++)
+            printf("node %u line %d of many, long enough to fill what a pipe and a host hold back\n", me, i);
+    }
+    /* The last node is away for good; the others wait for it. */
+    if (!strcmp(how, "forever")) {
+        fprintf(stderr, "node %u waits\n", me);
+        if (me == last)
+            for (;;)
+                pause();
+    }
+    bz_barrier();
+    return 0;
+}

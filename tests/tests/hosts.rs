@@ -1,0 +1,330 @@
+//! Runs on several hosts, which are network namespaces: the same answers as on one host, how such runs fail, and that nothing is left.
+
+use blizzard_test_harness::tests;
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::network::Network;
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+tests! {
+    programs_give_the_same_answers_on_two_and_three_hosts,
+    nodes_know_their_host_and_lines_are_whole,
+    input_goes_to_node_0_and_statistics_come_from_all,
+    bulk_data_goes_in_messages,
+    a_node_that_fails_ends_the_run_on_all_hosts,
+    an_agent_that_is_killed_is_named,
+    a_host_that_is_cut_off_is_named,
+    a_launcher_that_is_killed_leaves_nothing,
+    hosts_that_cannot_take_part_are_named,
+    builds_that_differ_are_named,
+    without_ucx_the_package_is_named,
+    bad_lists_of_hosts_are_refused,
+    long: litmus_programs_are_sequentially_consistent_on_two_hosts,
+}
+
+/// What hangs is ended.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn build(network: &Network, source: &str, more: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
+    let output = network.folder().join(source.file_stem().unwrap());
+    let mut flags = tool::config("--cflags").unwrap();
+    flags.extend(["-O2".to_owned()].into_iter().chain(more.iter().map(|flag| (*flag).to_owned())));
+    let libraries = tool::config("--libs").unwrap();
+    compile(&Job { sources: vec![source], language: Language::C, compiler: "cc", flags, libraries, output: &output })
+        .unwrap();
+    output
+}
+
+/// `blizzard run` on hosts, over TCP, from a folder that all of them have.
+fn command(network: &Network, hosts: &str, options: &[&str], program: &Path, args: &[&str]) -> Command {
+    let mut command = tool::blizzard(["run", "--hosts", hosts, "--launcher"]);
+    command.arg(network.starter()).args(options).arg("--").arg(program).args(args);
+    command.current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
+    command
+}
+
+fn launch(network: &Network, nodes: u32, options: &[&str], program: &Path, args: &[&str]) -> Outcome {
+    run(&mut command(network, &network.list(nodes), options, program, args), "", LIMIT).unwrap()
+}
+
+fn sorted(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Nothing runs on any host.
+fn assert_nothing_is_left(network: &Network) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !network.all_processes().is_empty() {
+        assert!(Instant::now() < deadline, "left: {:?}", network.all_processes());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn programs_give_the_same_answers_on_two_and_three_hosts() {
+    let network = Network::with_ucx(3);
+    let two = format!("{}:1,{}:1", network.host(0), network.host(1));
+    let one_each = network.list(1);
+    for (source, args, hosts) in [
+        ("examples/heat.c", &[][..], [&*two, &*one_each]),
+        ("tests/cases/shared/counters.c", &[], [&*two, &*one_each]),
+        ("tests/cases/shared/utilities.c", &[], [&*two, &*one_each]),
+    ] {
+        let program = build(&network, source, &[]);
+        for hosts in hosts {
+            let nodes = hosts.split(',').count().to_string();
+            let mut here = tool::blizzard(["run", "-n", &nodes, "--"]);
+            let right = run(here.arg(&program).args(args), "", LIMIT).unwrap().success().unwrap();
+            let there = run(&mut command(&network, hosts, &[], &program, args), "", LIMIT).unwrap();
+            let there = there.success().unwrap_or_else(|e| panic!("{source} on {hosts}: {e}"));
+            assert_eq!(sorted(&there), sorted(&right), "{source} on {hosts}");
+            assert_eq!(there.stderr_text(), "", "{source} on {hosts}");
+        }
+    }
+    assert_nothing_is_left(&network);
+}
+
+fn nodes_know_their_host_and_lines_are_whole() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let outcome = launch(&network, 2, &["--tag-output"], &program, &["count"]).success().unwrap();
+    let line = |node: usize| format!("[node {node}] node {node} on {}: 200", network.host(node / 2));
+    assert_eq!(sorted(&outcome), (0..4).map(line).collect::<Vec<_>>());
+    let outcome = launch(&network, 1, &[], &program, &["output"]).success().unwrap();
+    let text = outcome.stdout_text();
+    for node in 0..2 {
+        let prefix = format!("node {node} line ");
+        let numbers =
+            text.lines().filter_map(|line| line.strip_prefix(&prefix)?.split(' ').next()?.parse::<u32>().ok());
+        assert!(numbers.eq(0..20_000), "node {node}");
+    }
+    assert_eq!(text.lines().count(), 40_000);
+    // Whoever reads it goes away.
+    let mut child =
+        command(&network, &network.list(1), &[], &program, &["output"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::with_capacity(64, child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("node "), "{first}");
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+    assert_nothing_is_left(&network);
+}
+
+fn input_goes_to_node_0_and_statistics_come_from_all() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let stats = network.folder().join("stats.json");
+    let options = ["--stats", stats.to_str().unwrap()];
+    let input = "all of this\n".repeat(40_000);
+    let sum: u64 = input.bytes().map(u64::from).sum();
+    let mut command = command(&network, &network.list(1), &options, &program, &["input"]);
+    let outcome = run(&mut command, &input, LIMIT).unwrap().success().unwrap();
+    let right = [format!("node 0: {} bytes, sum {sum}", input.len()), "node 1: 0 bytes, sum 0".to_owned()];
+    assert_eq!(sorted(&outcome), right);
+    let stats: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(stats).unwrap()).unwrap();
+    assert_eq!((&stats["nodes"], &stats["exit_status"]), (&2.into(), &0.into()));
+    for node in 0..2 {
+        let counters = &stats["per_node"][node]["counters"];
+        assert_eq!(counters["barriers"], 3, "{counters}");
+        let count = |name: &str| counters[name].as_u64().unwrap();
+        assert!(count("lock_acquires") == 50 && count("messages_received") > 50, "{counters}");
+        assert_eq!(count("messages_rejected"), 0);
+    }
+}
+
+fn bulk_data_goes_in_messages() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/tempest/bulk.c", &["-Itests/tempest"]);
+    launch(&network, 1, &[], &program, &[]).success().unwrap();
+}
+
+fn a_node_that_fails_ends_the_run_on_all_hosts() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    for (how, status, line) in [
+        ("status", 7, "blizzard: error: node 1 exited with status 7\n"),
+        ("killed", 137, "blizzard: error: node 1 was killed by signal 9 (SIGKILL)\n"),
+    ] {
+        let outcome = launch(&network, 1, &[], &program, &[how]);
+        assert_eq!((outcome.ending, &*outcome.stderr_text()), (Ending::Exit(status), line), "{}", outcome.describe());
+        assert_nothing_is_left(&network);
+    }
+}
+
+/// A run whose last node is away for good, when all nodes wait.
+fn waiting(network: &Network, options: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
+    let program = build(network, "tests/hosts/ends.c", &[]);
+    let mut command = command(network, &network.list(1), options, &program, &["forever"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    for _ in 0..2 {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.starts_with("node ") && line.ends_with(" waits\n"), "{line}");
+    }
+    (child, lines)
+}
+
+/// How it ended, and what it said.
+fn ended(mut child: Child, mut lines: BufReader<std::process::ChildStderr>) -> (Option<i32>, String) {
+    let mut text = String::new();
+    lines.read_to_string(&mut text).unwrap();
+    (child.wait().unwrap().code(), text)
+}
+
+fn send(signal: &str, pid: i32) {
+    assert!(blizzard_test_harness::needs::send_signal(signal, pid as u32));
+}
+
+/// The processes of a host that are an agent's.
+fn agents(network: &Network, number: usize) -> Vec<i32> {
+    let is_agent = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("blizzard\0agent")
+    };
+    network.processes(number).into_iter().filter(is_agent).collect()
+}
+
+fn an_agent_that_is_killed_is_named() {
+    let network = Network::with_ucx(2);
+    // Each of its two processes, on either host.
+    for (number, which) in [(0, 0), (1, 1)] {
+        let (child, lines) = waiting(&network, &[]);
+        let mut agents = agents(&network, number);
+        agents.sort_unstable();
+        assert_eq!(agents.len(), 2, "{agents:?}");
+        let began = Instant::now();
+        send("KILL", agents[which]);
+        let (status, text) = ended(child, lines);
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains(&format!("host {}", network.host(number))), "{text}");
+        assert!(began.elapsed() < Duration::from_secs(30));
+        assert_nothing_is_left(&network);
+    }
+}
+
+fn a_host_that_is_cut_off_is_named() {
+    let network = Network::with_ucx(2);
+    let (child, lines) = waiting(&network, &["--peer-timeout", "2"]);
+    network.cut(1);
+    let (status, text) = ended(child, lines);
+    assert_eq!(status, Some(1), "{text}");
+    let said = |number: usize| text.contains(&format!("error: host {}", network.host(number)));
+    assert!(said(0) || said(1), "{text}");
+    assert!(text.contains("nothing has come from it for") || text.contains("the connection is broken"), "{text}");
+    assert_nothing_is_left(&network);
+}
+
+fn a_launcher_that_is_killed_leaves_nothing() {
+    let network = Network::with_ucx(2);
+    let (mut child, lines) = waiting(&network, &[]);
+    // `env`, which has become the launcher.
+    send("KILL", child.id() as i32);
+    child.wait().unwrap();
+    drop(lines);
+    assert_nothing_is_left(&network);
+}
+
+/// One line, status 2, soon.
+fn refused(network: &Network, outcome: &Outcome, parts: &[&str]) {
+    let text = outcome.stderr_text();
+    assert_eq!(outcome.ending, Ending::Exit(2), "{}", outcome.describe());
+    let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("blizzard: error: ")).collect();
+    assert!(errors.len() == 1 && parts.iter().all(|part| text.contains(part)), "{parts:?} in {text}");
+    assert!(outcome.took < Duration::from_secs(60), "{:?}", outcome.took);
+    assert_nothing_is_left(network);
+}
+
+fn hosts_that_cannot_take_part_are_named() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let (good, other) = (network.host(0), network.host(1));
+    let go =
+        |hosts: &str, options: &[&str]| run(&mut command(&network, hosts, options, &program, &[]), "", LIMIT).unwrap();
+    refused(&network, &go(&format!("{good},nowhere"), &[]), &["host nowhere: no agent was started there"]);
+    let absent = ["--agent", "/absent/blizzard"];
+    refused(&network, &go(good, &absent), &["no agent was started there", "/absent/blizzard"]);
+    let silent = network.folder().join("silent");
+    std::fs::write(&silent, "#!/bin/sh\nsleep 1000\n").unwrap();
+    std::fs::set_permissions(&silent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let silent = ["--agent", silent.to_str().unwrap()];
+    refused(&network, &go(other, &silent), &["no agent has answered within 8 s"]);
+    network.cut(1);
+    let apart = go(&format!("{good},{other}"), &[]);
+    refused(&network, &apart, &["host "]);
+}
+
+fn builds_that_differ_are_named() {
+    let network = Network::with_ucx(1);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let other = network.folder().join("other-blizzard");
+    let mut bytes = std::fs::read(tool::path()).unwrap();
+    bytes.push(0);
+    std::fs::write(&other, bytes).unwrap();
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let outcome = launch(&network, 1, &["--agent", other.to_str().unwrap()], &program, &[]);
+    let text = outcome.stderr_text();
+    refused(&network, &outcome, &["has Blizzard 0.", "and this one is 0.", "--agent PATH"]);
+    let builds: Vec<&str> = text.split("(build ").skip(1).map(|rest| &rest[..8]).collect();
+    assert!(builds.len() == 2 && builds[0] != builds[1], "{text}");
+}
+
+fn without_ucx_the_package_is_named() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    // In the host's own mounts an empty file stands where the library is.
+    let starter = network.folder().join("start-without");
+    let text = std::fs::read_to_string(network.starter()).unwrap();
+    let library = "/usr/lib/x86_64-linux-gnu/libucp.so.0";
+    let hide = format!("touch /var/tmp/empty\nmount --bind /var/tmp/empty \"$(realpath {library})\"\nexport BLIZZARD");
+    std::fs::write(&starter, text.replacen("export BLIZZARD", &hide, 1)).unwrap();
+    std::fs::set_permissions(&starter, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = tool::blizzard(["run", "--hosts", &network.list(1), "--launcher"]);
+    command.arg(&starter).arg("--").arg(&program).current_dir("/");
+    let outcome = run(&mut command, "", LIMIT).unwrap();
+    refused(&network, &outcome, &["needs UCX 1.13 or later (Debian package libucx0)"]);
+    // A host that is alone needs none.
+    let mut alone = tool::blizzard(["run", "--hosts", &format!("{}:2", network.host(0)), "--launcher"]);
+    alone.arg(&starter).arg("--").arg(&program).arg("count").current_dir("/");
+    let outcome = run(&mut alone, "", LIMIT).unwrap().success().unwrap();
+    assert_eq!(sorted(&outcome), [0, 1].map(|node| format!("node {node} on {}: 100", network.host(0))));
+}
+
+fn bad_lists_of_hosts_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts");
+    std::fs::write(&file, "a\nb:x\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (options, part) in [
+        (&["--hosts", "a:2,a"][..], "--hosts: a is named twice"),
+        (&["--hosts", "a:40,b:40"], "more nodes than the 64"),
+        (&["--hosts", ""], "a host without a name"),
+        (&["--hostfile", file], ":2: \"x\" is not a number of nodes"),
+        (&["--hostfile", "/absent"], "/absent: the host file cannot be read"),
+        (&["--hosts", "a", "--launcher", " "], "--launcher: no command"),
+        (&["--hosts", "a", "--agent", "a;b"], "characters that a shell"),
+        (&["--hosts", "a", "-n", "2"], "cannot be used with"),
+        (&["--hosts", "a", "--no-libraries"], "--no-libraries"),
+        (&["--hosts", "a", "--fork"], "creates its nodes itself"),
+    ] {
+        let outcome = run(tool::blizzard(["run"]).args(options).args(["--", "/bin/true"]), "", LIMIT).unwrap();
+        let text = outcome.stderr_text();
+        assert!(outcome.ending == Ending::Exit(2) && text.contains(part), "{options:?}: {}", outcome.describe());
+    }
+}
+
+fn litmus_programs_are_sequentially_consistent_on_two_hosts() {
+    let network = Network::with_ucx(2);
+    for (name, nodes) in [("sb", 1), ("mp", 1), ("lb", 1), ("corr", 1), ("2+2w", 1), ("iriw", 2)] {
+        let program = build(&network, &format!("tests/litmus/{name}.c"), &[]);
+        let mut command = command(&network, &network.list(nodes), &[], &program, &[]);
+        let outcome = run(&mut command, "", Duration::from_secs(900)).unwrap().success().unwrap();
+        let text = outcome.stdout_text();
+        assert!(text.lines().any(|line| line.trim() == "forbidden 0"), "{name}: {text}");
+    }
+}

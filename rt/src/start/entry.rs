@@ -161,10 +161,11 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             ));
         }
     }
-    if process::nodes() > 1 && program::UNTESTED_FAULTS {
-        if let Err(e) = alternate_stack::prepare() {
-            give_up(format_args!("cannot make a stack for signals: {e}"));
-        }
+    if process::nodes() > 1
+        && program::UNTESTED_FAULTS
+        && let Err(e) = alternate_stack::prepare()
+    {
+        give_up(format_args!("cannot make a stack for signals: {e}"));
     }
     if process::nodes() > 1 || info.interp_va == 0 || source::active() {
         // SAFETY: the program has not started.

@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn the_number_of_nodes_has_the_usual_spellings() {
         for option in ["-n4", "-n=4", "-n 4", "-np 4", "-np4", "-np=4", "--nodes=4", "--nodes 4"] {
-            for line in [format!("blizzard run {option} -- prog"), format!("blizzard run --stats -np {option} prog")] {
+            for line in [format!("blizzard run {option} -- prog"), format!("blizzard run --stats s {option} prog")] {
                 let Command::Run(run) = parse(&line).unwrap().command else { panic!("{line}: not a run") };
                 assert_eq!(run.nodes, 4, "{line}");
             }

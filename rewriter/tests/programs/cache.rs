@@ -211,7 +211,7 @@ fn a_program_is_run_whenever_the_cache_is_cleaned() {
     let cache = Cache::at(bench.at("cache"));
     for times in 1..=6 {
         for nodes in ["1", "3"] {
-            let mut run = bench.blizzard(&["run", "-n", nodes, "--", "./prog", "./libopened.so"]);
+            let mut run = bench.blizzard(&["-q", "run", "-n", nodes, "--", "./prog", "./libopened.so"]);
             let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             clean_while_it_runs(&cache, &mut run, times);
             let output = run.wait_with_output().unwrap();

@@ -62,7 +62,7 @@ fn a_program_that_makes_code_is_refused_on_several_nodes_of_tested_code() {
 
     for how in ["mmap", "mprotect", "pkey", "own-data", "shmat", "memfd"] {
         for nodes in ["1", "2"] {
-            let (said, noted, status) = run(folder.path(), &["-n", nodes], how);
+            let (said, noted, status) = run(folder.path(), &["-q", "-n", nodes], how);
             assert_eq!(
                 (said.as_str(), noted.as_str(), status),
                 ("42\n".repeat(nodes.parse().unwrap()).as_str(), "", 0),

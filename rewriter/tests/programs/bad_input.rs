@@ -270,8 +270,7 @@ fn an_interrupted_compiler_leaves_no_temporary_files() {
 /// Who has gone away from standard error too gets the same exit status; it was that of a panic.
 fn errors_that_nobody_reads_have_their_exit_status() {
     let bench = Bench::new();
-    for (args, code) in [(&["rewrite"][..], 2), (&["inspect", "nothing"], 1), (&["run", "--", "./nothing"], 1)]
-    {
+    for (args, code) in [(&["rewrite"][..], 2), (&["inspect", "nothing"], 1), (&["run", "--", "./nothing"], 1)] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let status = bench.command(args).stderr(writer).status().unwrap();

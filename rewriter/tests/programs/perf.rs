@@ -50,7 +50,8 @@ fn share(report: &str, name: &str) -> f64 {
 fn perf_knows_functions_and_lines_of_rewritten_programs_and_libraries() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let probe = tool("perf").args(["record", "-q", "-e", "cpu-clock", "-o"]).arg(at("probe")).arg("true").output();
+    let probe =
+        tool("perf").args(["record", "-q", "-N", "-e", "cpu-clock", "-o"]).arg(at("probe")).arg("true").output();
     needs::need_system(probe.is_ok_and(|o| o.status.success()), "rights to record with perf");
     std::fs::write(at("library.c"), LIBRARY).unwrap();
     std::fs::write(at("program.c"), PROGRAM).unwrap();

@@ -103,7 +103,7 @@ fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
             assert_eq!(err.matches("second_lock (prog.c:10)").count(), 2, "{err}");
         }
     }
-    let (_, err, status) = run(&folder, &["-n", "4", "--stuck-timeout", "1"], "mixed");
+    let (_, err, status) = run(&folder, &["-n", "4", "--stuck-timeout", "1", "--access", "tests"], "mixed");
     assert_eq!(status, 1, "{err}");
     for (node, says) in [
         (0, "event 0 of node 0 nobody has set it"),

@@ -104,7 +104,8 @@ impl Files {
             let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function).to_owned();
             // Of guarded code's two versions.
             let name = name.trim_end_matches(".full").to_owned();
-            if CLIENTS.iter().any(|prefix| name.starts_with(prefix)) {
+            // A section's name is no function's: the client library has parts without one.
+            if name.starts_with('.') || CLIENTS.iter().any(|prefix| name.starts_with(prefix)) {
                 return None;
             }
             Some(match known.symbols.line(at) {

@@ -103,14 +103,18 @@ pub fn refuse_shared_stack(context: &Ucontext) {
 ///
 /// # Safety
 /// Called by [`handler_entry`] only.
-pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64) -> u64 {
+pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: i32) -> u64 {
     let begin = BEGIN.load(Ordering::Relaxed);
     refuse_shared_stack(context);
     let rsp = context.gregs[REG_RSP];
     if rsp.wrapping_sub(begin) < BYTES {
-        // The copy below has faulted: the program's stack has no room.
-        ucontext::default_action(libc::SIGSEGV);
-        sys::unblock_signals(1 << (libc::SIGSEGV - 1));
+        if matches!(signal, libc::SIGSEGV | libc::SIGBUS) {
+            // The copy below has faulted: the program's stack has no room.
+            ucontext::default_action(libc::SIGSEGV);
+            sys::unblock_signals(1 << (libc::SIGSEGV - 1));
+        }
+        // A signal has interrupted that copy. It is put off, and its frame is needed no longer.
+        return 0;
     }
     let bytes = begin + BYTES - frame;
     let to = (rsp.wrapping_sub(RED_ZONE) & !63).wrapping_sub(bytes);
@@ -135,8 +139,10 @@ macro_rules! handler_entry {
             "push rdi",
             "push rsi",
             "push rdx",
+            "mov eax, edi",
             "mov rdi, rdx",
             "lea rsi, [rsp + 24]",
+            "mov edx, eax",
             "call {move_frame}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
             "pop rdx",
             "pop rsi",

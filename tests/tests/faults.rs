@@ -44,7 +44,7 @@ fn program() -> &'static Path {
 fn nodes_with(marker: &str) -> Vec<Pid> {
     let mut nodes: Vec<i32> = processes_with(marker)
         .into_iter()
-        .filter(|(_, first)| first.ends_with("/faults"))
+        .filter(|(_, first)| Path::new(first) == program())
         .map(|(number, _)| number)
         .collect();
     nodes.sort_unstable();

@@ -44,7 +44,7 @@ fn repository() -> PathBuf {
 fn compare(program: &Path, args: &[&str], nodes: &[u32]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let rewritten = folder.path().join("rewritten");
-    let mode = tool::Mode::GUARD;
+    let mode = tool::Mode::TESTS;
     tool::rewrite(program, &rewritten, mode).and_then(|outcome| outcome.success()).unwrap();
     let expected = output(Command::new(program).args(args));
     assert!(!expected.is_empty());
@@ -113,7 +113,7 @@ fn kernels() {
 fn update_protocol() {
     let (folder, program) = compile(&repository().join("examples/update.c"));
     let rewritten = folder.path().join("rewritten");
-    tool::rewrite(&program, &rewritten, tool::Mode::GUARD).and_then(|outcome| outcome.success()).unwrap();
+    tool::rewrite(&program, &rewritten, tool::Mode::TESTS).and_then(|outcome| outcome.success()).unwrap();
     for args in [&["4096", "8"][..], &["20000", "3"], &["1", "2"]] {
         let on = |n: &str| {
             let mut launch = tool::blizzard(["run", "-n", n, "--"]);
@@ -154,7 +154,7 @@ fn home_pages() {
     let folder = tempfile::tempdir().unwrap();
     let rewritten = folder.path().join("rewritten");
     let program = Path::new(env!("CARGO_BIN_EXE_home_pages"));
-    tool::rewrite(program, &rewritten, tool::Mode::GUARD).and_then(|outcome| outcome.success()).unwrap();
+    tool::rewrite(program, &rewritten, tool::Mode::TESTS).and_then(|outcome| outcome.success()).unwrap();
     let on = |n: &str| output(tool::blizzard(["run", "-n", n, "--"]).arg(&rewritten));
     let expected = on("1");
     assert!(expected.starts_with('['), "{expected}");

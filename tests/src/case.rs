@@ -179,11 +179,8 @@ impl Case {
                 self.compile(config, &program, true)?;
                 let alone = self.run_original(&program)?;
                 let output = folder.join("prog.blz");
-                for mode in [Mode::GUARD, Mode::TESTS] {
-                    rewritten(&program, &output, mode)?;
-                    self.compare_nodes(&output, *nodes, &alone).map_err(|e| format!("{}: {e}", mode.access))?;
-                }
-                Ok(())
+                rewritten(&program, &output, Mode::TESTS)?;
+                self.compare_nodes(&output, *nodes, &alone)
             });
             if let Err(e) = result {
                 fail(&format!("shared on {nodes} nodes"), e);
@@ -287,10 +284,10 @@ impl Case {
         if d.all_checks_only && mode.checks != "all" {
             return Ok(());
         }
+        let of_guard = d.refuse_guard.as_ref().filter(|_| mode.access == "guard");
         if d.tests_only && mode.access == "guard" {
             return Ok(());
         }
-        let of_guard = d.refuse_guard.as_ref().filter(|_| mode.access == "guard");
         if let Some(text) = d.refuse.as_ref().or(of_guard) {
             if mode.checks != "all" {
                 return Ok(());
@@ -308,7 +305,7 @@ impl Case {
             let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
             self.compare(&outcome, original, (output, program))?;
         }
-        if mode.for_nodes() {
+        if mode == Mode::TESTS {
             let nodes = if several { &d.nodes[..] } else { &[] };
             for nodes in std::iter::once(&1).chain(nodes) {
                 self.compare_nodes(output, *nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;

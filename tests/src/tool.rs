@@ -54,30 +54,23 @@ pub struct Mode {
 
 impl Mode {
     /// The modes in which each case is run.
-    pub const USUAL: [Mode; 2] = [Mode::of("guard", "all", "backedge"), Mode::of("tests", "none", "none")];
+    pub const USUAL: [Mode; 2] = [Mode::of("tests", "all", "backedge"), Mode::of("tests", "none", "none")];
     /// The modes that are added in three configurations of a case.
-    pub const PARTIAL: [Mode; 3] =
-        [Mode::TESTS, Mode::of("tests", "loads", "backedge"), Mode::of("tests", "stores", "backedge")];
+    pub const PARTIAL: [Mode; 2] = [Mode::of("tests", "loads", "backedge"), Mode::of("tests", "stores", "backedge")];
     /// The modes that are added once per case.
-    pub const RARE: [Mode; 5] = [
+    pub const RARE: [Mode; 4] = [
         Mode::of("tests", "none", "backedge"),
         Mode::of("tests", "all", "none"),
         Mode { count: true, ..Mode::TESTS },
-        Mode::of("guard", "all", "none"),
-        Mode { count: true, ..Mode::GUARD },
+        Mode::GUARD,
     ];
-    /// What a run of several nodes needs: everything checked.
-    pub const GUARD: Mode = Mode::USUAL[0];
-    /// The same with a test in front of each access.
-    pub const TESTS: Mode = Mode::of("tests", "all", "backedge");
+    /// What a run of several nodes needs: a test in front of each access.
+    pub const TESTS: Mode = Mode::USUAL[0];
+    /// Guarded code.
+    pub const GUARD: Mode = Mode::of("guard", "all", "backedge");
 
     const fn of(access: &'static str, checks: &'static str, poll: &'static str) -> Mode {
         Mode { access, checks, poll, count: false }
-    }
-
-    /// Whether several nodes can run what is rewritten so.
-    pub fn for_nodes(self) -> bool {
-        self == Mode::GUARD || self == Mode::TESTS
     }
 
     /// A short name for messages and file names.

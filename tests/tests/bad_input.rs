@@ -101,7 +101,7 @@ fn one_error(outcome: &Outcome) -> Result<(), String> {
 fn assert_refused(input: &Path) -> String {
     let dir = folder();
     let output = dir.path().join("out");
-    let outcome = tool::rewrite(input, &output, Mode::GUARD).unwrap();
+    let outcome = tool::rewrite(input, &output, Mode::TESTS).unwrap();
     one_error(&outcome).unwrap_or_else(|e| panic!("rewrite {}: {e}", input.display()));
     assert!(outcome.stderr_text().contains(input.to_str().unwrap()), "{}", outcome.describe());
     assert_eq!(names(dir.path()), [""; 0], "something was written for {}", input.display());
@@ -119,7 +119,7 @@ fn truncated_files() {
     let steps = (1..64).chain((64..bytes.len()).step_by(bytes.len() / 150)).chain([bytes.len() - 1]);
     for length in steps {
         let input = write(&dir, "cut", &bytes[..length]);
-        let outcome = tool::rewrite(&input, &out, Mode::GUARD).unwrap();
+        let outcome = tool::rewrite(&input, &out, Mode::TESTS).unwrap();
         one_error(&outcome).unwrap_or_else(|e| panic!("cut to {length} of {} bytes: {e}", bytes.len()));
         assert!(outcome.stderr_text().contains("/cut"), "{}", outcome.describe());
         assert_eq!(names(dir.path()), ["cut"], "cut to {length} bytes");
@@ -151,7 +151,7 @@ fn flip(seed: u64, range: std::ops::Range<usize>, count: usize) -> usize {
             bytes[at] ^= bit;
         }
         let input = write(&dir, "flipped", &bytes);
-        let outcome = tool::rewrite(&input, &out, Mode::GUARD).unwrap();
+        let outcome = tool::rewrite(&input, &out, Mode::TESTS).unwrap();
         if outcome.ending == Ending::Exit(0) {
             assert!(!outcome.stderr_text().contains("panicked"));
             std::fs::remove_file(&out).unwrap();
@@ -372,7 +372,7 @@ fn instructions_that_move_the_base_of_a_segment() {
         program
     };
     let out = dir.path().join("out");
-    let outcome = tool::rewrite(&build(&MOVE), &out, Mode::GUARD).unwrap();
+    let outcome = tool::rewrite(&build(&MOVE), &out, Mode::TESTS).unwrap();
     one_error(&outcome).unwrap_or_else(|e| panic!("{e}"));
     assert!(!out.exists());
     let text = outcome.stderr_text();
@@ -478,9 +478,9 @@ fn a_file_that_is_rewritten_already() {
     let dir = folder();
     let input = write(&dir, "good", program());
     let once = dir.path().join("once");
-    tool::rewrite(&input, &once, Mode::GUARD).unwrap().success().unwrap();
+    tool::rewrite(&input, &once, Mode::TESTS).unwrap().success().unwrap();
     let twice = dir.path().join("twice");
-    let outcome = tool::rewrite(&once, &twice, Mode::GUARD).unwrap();
+    let outcome = tool::rewrite(&once, &twice, Mode::TESTS).unwrap();
     one_error(&outcome).unwrap();
     assert!(outcome.stderr_text().contains("already"), "{}", outcome.describe());
     assert!(!twice.exists());
@@ -493,7 +493,7 @@ fn outputs_that_cannot_be_written() {
     for output in
         ["no/such/folder/out", "", "/proc/out", "/dev/null", "good", "./good"].map(|name| dir.path().join(name))
     {
-        let outcome = tool::rewrite(&input, &output, Mode::GUARD).unwrap();
+        let outcome = tool::rewrite(&input, &output, Mode::TESTS).unwrap();
         one_error(&outcome).unwrap_or_else(|e| panic!("{}: {e}", output.display()));
         assert!(outcome.stderr_text().contains(output.to_str().unwrap()), "{}", outcome.describe());
     }
@@ -505,7 +505,7 @@ fn an_existing_output_survives_a_failed_rewrite() {
     let dir = folder();
     let input = write(&dir, "bad", b"\x7fELF and so on");
     let output = write(&dir, "out", b"what was there before");
-    one_error(&tool::rewrite(&input, &output, Mode::GUARD).unwrap()).unwrap();
+    one_error(&tool::rewrite(&input, &output, Mode::TESTS).unwrap()).unwrap();
     assert_eq!(std::fs::read(&output).unwrap(), b"what was there before");
     assert_eq!(names(dir.path()), ["bad", "out"]);
 }

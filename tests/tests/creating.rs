@@ -92,7 +92,7 @@ fn a_static_stripped_program_creates_nodes_too() {
 fn a_program_by_itself_creates_nobody() {
     let (folder, program) = build("private", &[]);
     let rewritten = folder.path().join("rewritten");
-    tool::rewrite(&program, &rewritten, tool::Mode::GUARD).unwrap().success().unwrap();
+    tool::rewrite(&program, &rewritten, tool::Mode::TESTS).unwrap().success().unwrap();
     for program in [&program, &rewritten] {
         let outcome = run(&mut Command::new(program), "", LIMIT).unwrap().success().unwrap();
         assert_eq!(outcome.stdout_text(), "written once: 0 right, 0 letters, position 0, heap 0\n");

@@ -32,7 +32,7 @@ fn assert_nothing_left(marker: &str) {
 }
 
 fn command(how: &str, marker: &str) -> Command {
-    command_in(Mode::GUARD, how, marker)
+    command_in(Mode::TESTS, how, marker)
 }
 
 fn command_in(mode: Mode, how: &str, marker: &str) -> Command {
@@ -52,7 +52,7 @@ fn fails(mode: Mode, how: &str) -> Outcome {
 }
 
 fn says(how: &str, words: &[&str]) -> Outcome {
-    says_in(Mode::GUARD, how, words)
+    says_in(Mode::TESTS, how, words)
 }
 
 fn says_in(mode: Mode, how: &str, words: &[&str]) -> Outcome {
@@ -151,7 +151,7 @@ fn a_base_of_a_segment_that_checks_do_not_know_is_an_error_with_the_base() {
 fn core_dumps_have_the_shared_memory_that_was_allocated_and_no_more() {
     for nodes in ["1", "3"] {
         let mut command = tool::blizzard(["run", "-n", nodes, "--"]);
-        command.arg(program(Mode::GUARD)).args(["dump", &marker()]);
+        command.arg(program(Mode::TESTS)).args(["dump", &marker()]);
         let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
         // Lines of several nodes come in any order.
         let text = outcome.stdout_text();
@@ -173,7 +173,7 @@ fn the_only_thread_waits_for_nobody() {
         ("slot-never-published", "bz_lookup: slot 9 was not published, and there is no other thread to do it"),
     ] {
         let mut command = tool::blizzard(["run", "--"]);
-        command.arg(program(Mode::GUARD)).args([how, &marker()]);
+        command.arg(program(Mode::TESTS)).args([how, &marker()]);
         let outcome = run(&mut command, "", LIMIT).unwrap();
         assert_eq!(outcome.ending, Ending::Exit(1), "{how}: {}", outcome.describe());
         assert!(outcome.stderr_text().contains(words), "{how}: {}", outcome.describe());
@@ -199,7 +199,7 @@ fn more_memory_than_there_is_gives_null_and_a_line() {
     for nodes in [1, 3] {
         let marker = marker();
         let mut command = tool::blizzard(["run", "-n", &nodes.to_string(), "--segment-gib", "1", "--"]);
-        command.arg(program(Mode::GUARD)).args(["too-much", &marker]);
+        command.arg(program(Mode::TESTS)).args(["too-much", &marker]);
         let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
         let (stdout, stderr) = (outcome.stdout_text(), outcome.stderr_text());
         // The half of the segment for allocations without a home holds one quarter GiB and most of another.
@@ -291,7 +291,7 @@ fn a_node_that_never_answers_is_named() {
     const LIMIT_S: f64 = 4.0;
     let marker = marker();
     let mut command = tool::blizzard(["run", "-n", NODES, "--peer-timeout", &LIMIT_S.to_string(), "--"]);
-    command.arg(program(Mode::GUARD)).args(["stop", &marker]);
+    command.arg(program(Mode::TESTS)).args(["stop", &marker]);
     let outcome = run(&mut command, "", LIMIT).unwrap();
     assert_ne!(outcome.ending, Ending::Exit(0));
     let text = outcome.stderr_text();

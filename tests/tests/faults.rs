@@ -37,7 +37,7 @@ const LONGER: u64 = 4;
 const ATTEMPTS: u32 = 5;
 
 fn program() -> &'static Path {
-    failing::program(env!("CARGO_TARGET_TMPDIR"), "faults", Mode::GUARD)
+    failing::program(env!("CARGO_TARGET_TMPDIR"), "faults", Mode::TESTS)
 }
 
 /// The node processes: those that are not `blizzard` itself.

@@ -172,11 +172,12 @@ fn a_wrong_file_is_refused_and_nothing_is_written() {
         assert!(said.contains(says) && said.matches("error: ").count() == 1, "{text}: {said}");
         assert!(!output.exists());
     };
-    refused("", &[], "k:1: ");
-    refused("blizzard-learnt 2\n", &[], "k:1: is of another version");
-    refused("blizzard-learnt 1\nobject 0011223344556677 p\n1a40 three\n", &[], "k:3: an address and");
-    refused("blizzard-learnt 1\nobject 0011223344556677 p\n1a40 3\n", &[], "k:2: 0011223344556677 (p) is neither");
-    refused("blizzard-learnt 1\n", &["--access", "tests"], "--access guard");
+    let guard = &["--access", "guard"][..];
+    refused("", guard, "k:1: ");
+    refused("blizzard-learnt 2\n", guard, "k:1: is of another version");
+    refused("blizzard-learnt 1\nobject 0011223344556677 p\n1a40 three\n", guard, "k:3: an address and");
+    refused("blizzard-learnt 1\nobject 0011223344556677 p\n1a40 3\n", guard, "k:2: 0011223344556677 (p) is neither");
+    refused("blizzard-learnt 1\n", &[], "--access guard");
     // An address where nothing can be tested is no error.
     let digits = learner.blizzard(&[
         "learn",

@@ -94,7 +94,7 @@ fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
 
 /// Each protocol with each way to keep accesses from memory.
 fn ways() -> impl Iterator<Item = (&'static str, Mode)> {
-    PROTOCOLS.into_iter().flat_map(|protocol| [Mode::GUARD, Mode::TESTS].map(|mode| (protocol, mode)))
+    PROTOCOLS.into_iter().flat_map(|protocol| [Mode::TESTS].map(|mode| (protocol, mode)))
 }
 
 fn sequentially_consistent(

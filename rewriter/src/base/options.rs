@@ -73,7 +73,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             checks: Checks::All,
-            access: Access::Guard,
+            access: Access::Tests,
             poll: Poll::Backedge,
             count: false,
             blocks: false,

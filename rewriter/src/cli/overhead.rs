@@ -38,8 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Measure what checks and polls cost a program, and show where
 ///
 /// Seven variants of the program run in turn, as one node, on one processor: the original; relocated without checks; with checks of loads, of
-/// stores, of both; with polls as well, as `--access tests` has it; and guarded, as it runs by default. The tests of these
-/// are what every access costs whatever it touches; `--shared` adds guarded code that has learnt of every access. Ratios are of processor time. What it reads from standard input is read once, and given to each run.
+/// stores, of both; with polls as well, as it runs by default; and guarded, as `--access guard` has it. The checks are what each access
+/// costs, whatever it touches; `--shared` adds guarded code that has learnt of every access. Ratios are of processor time. What it reads from
+/// standard input is read once, and given to each run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard overhead -- ./em3d --iters 20\n  \

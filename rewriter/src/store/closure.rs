@@ -206,7 +206,7 @@ mod tests {
     fn keys_lead_back_to_their_options() {
         let folder = tempfile::tempdir().unwrap();
         let other = Options {
-            access: Access::Tests,
+            access: Access::Guard,
             checks: Checks::Stores,
             poll: Poll::None,
             count: true,

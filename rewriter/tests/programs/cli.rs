@@ -211,7 +211,7 @@ fn verify_knows_the_runtimes_that_are_named() {
         audit.lines().find_map(|l| l.trim().strip_prefix("runtime     sha256 ")).expect("the audit names the runtime");
 
     // By its file, and by its name.
-    let [.., (_, right), (_, other)] = blizzard::write::runtime_blob::FILES;
+    let [(_, right), (_, other), ..] = blizzard::write::runtime_blob::FILES;
     fs::write(bench.at("right"), right).unwrap();
     fs::write(bench.at("other"), other).unwrap();
     fs::write(bench.at("hash"), format!("{hash}\n")).unwrap();
@@ -540,7 +540,7 @@ fn the_demonstration_shows_equal_checksums_and_misses() {
     };
     // Checks executed, misses, messages, bytes.
     let (one, two) = (row("1 node "), row("2 nodes "));
-    assert!(one[..2] == [0, 0], "{out}");
+    assert!(one[0] > 0 && one[1] == 0, "{out}");
     assert!(two.iter().all(|&n| n > 0), "{out}");
     assert!(out.contains("all checksums are 0x"), "{out}");
 }

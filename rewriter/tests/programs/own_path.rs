@@ -105,7 +105,7 @@ fn libraries_left_as_they_are_are_warned_of_on_several_nodes() {
     for (more, warned) in [(&["-n", "2"][..], true), (&[], false)] {
         let (_, output) = run(folder.path(), more, &rewritten, "last");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.contains("its libraries' system calls are not seen"), warned, "{said}");
+        assert_eq!(said.contains("its libraries' accesses to shared memory are not checked"), warned, "{said}");
     }
 }
 

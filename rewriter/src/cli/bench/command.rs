@@ -51,7 +51,7 @@ struct BenchOptions {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     batches: u32,
     /// Who keeps accesses from shared memory that may not go on
-    #[arg(long, value_name = "HOW", value_enum, default_value = "guard")]
+    #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
     access: Access,
     /// Print one JSON object instead of a table
     #[arg(long)]

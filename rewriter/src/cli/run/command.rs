@@ -549,7 +549,7 @@ mod tests {
         assert!(refuse_other_options("p", plain, RewriteOptions { checks: Some(Checks::All), ..none }).is_ok());
         for (asked, option) in [
             (RewriteOptions { checks: Some(Checks::Stores), ..none }, "--checks"),
-            (RewriteOptions { access: Some(Access::Tests), ..none }, "--access"),
+            (RewriteOptions { access: Some(Access::Guard), ..none }, "--access"),
             (RewriteOptions { poll: Some(Poll::None), ..none }, "--poll"),
             (RewriteOptions { count: true, ..none }, "--count"),
             (RewriteOptions { passes: PassOptions { no_merge: true, ..none.passes }, ..none }, "passes"),

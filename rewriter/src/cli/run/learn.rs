@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:\n  \
     blizzard learn -n 2 -- ./em3d --iters 20\n  \
     blizzard learn -n 2 -o em3d.learnt -- ./em3d\n  \
-    blizzard rewrite ./em3d -o em3d.blz --learnt em3d.learnt")]
+    blizzard rewrite ./em3d -o em3d.blz --access guard --learnt em3d.learnt")]
 pub struct LearnCommand {
     /// Also add what the run has learnt to FILE, for `blizzard rewrite --learnt`
     #[arg(short, long, value_name = "FILE")]

@@ -14,7 +14,7 @@ pub(crate) struct RewriteOptions {
     /// Which accesses are checked; nodes that share memory need all [default: all]
     #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
     pub(crate) checks: Option<Checks>,
-    /// Who keeps accesses from shared memory that may not go on [default: guard]
+    /// Who keeps accesses from shared memory that may not go on [default: tests]
     #[arg(long, value_name = "HOW", value_enum, hide_default_value = true)]
     pub(crate) access: Option<Access>,
     /// Where the program looks for messages of other nodes [default: backedge]

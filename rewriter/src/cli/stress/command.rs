@@ -72,7 +72,7 @@ pub struct StressCommand {
     #[arg(long, value_name = "POLICY", value_enum)]
     homes: Option<HomePolicy>,
     /// Who keeps accesses from shared memory that may not go on
-    #[arg(long, value_name = "HOW", value_enum, default_value = "guard")]
+    #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
     access: Access,
     /// Only this round of the seed, again and again
     #[arg(long, value_name = "NUMBER")]

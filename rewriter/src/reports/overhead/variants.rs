@@ -21,9 +21,9 @@ listed! {
         Stores: "stores only",
         /// Loads and stores are checked.
         All: "all",
-        /// Everything is checked, and loops poll: what `--access tests` runs on several nodes.
+        /// Everything is checked, and loops poll: what runs on several nodes by default.
         AllPolls: "all + polls",
-        /// Shared memory faults: what runs on several nodes by default.
+        /// Shared memory faults: what `--access guard` runs on several nodes.
         Guarded: "guarded",
         /// The same, with a test of each access in plain code, as if all data were shared and each access had been learnt.
         Shared: "all shared",

@@ -10,12 +10,12 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
-use crate::process::alternate_stack::handler_entry;
 use crate::process::own_stack;
 use crate::process::process;
 use crate::process::resume;
 use crate::process::tags;
 use crate::system_calls::execution::{signal_sets, situation};
+use crate::system_calls::signals::alternate_stack::handler_entry;
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
 use crate::system_calls::signals::{sent_sigtrap, wrapper};
 use blizzard_contract::Counter;

@@ -15,9 +15,6 @@ pub mod process;
 /// A stack that is not private.
 pub mod private_stack;
 
-/// The alternate stack of a program that has none.
-pub mod alternate_stack;
-
 /// Makes ranges accessible for the gates.
 pub mod accesses;
 

@@ -6,10 +6,10 @@ use crate::kernel::limits;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
 use crate::memory::access_control::program;
-use crate::process::alternate_stack;
 use crate::process::process;
 use crate::system_calls::execution::call::Call;
 use crate::system_calls::gate::{loading, own_file};
+use crate::system_calls::signals::alternate_stack;
 use crate::system_calls::table::by_command::{ARCH_GET_GS, ARCH_SET_GS};
 use crate::system_calls::table::row::Action;
 

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`alternate_stack`] | the alternate stack of a program that has none |
 //! | [`actions`] | the actions as the program set them |
 //! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
 //! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
@@ -15,6 +16,8 @@
 //! | [`calls`] | `rt_sigaction`, `rt_sigprocmask` |
 //!
 //! The list is in order: a module imports from those above it.
+
+pub mod alternate_stack;
 
 pub mod actions;
 

@@ -15,7 +15,6 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, restorer};
-use crate::process::alternate_stack::{self, handler_entry};
 use crate::process::own_stack;
 use crate::process::resume;
 use crate::process::string_piece;
@@ -28,6 +27,7 @@ use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, UNBLOCK
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, is_function};
+use crate::system_calls::signals::alternate_stack::{self, handler_entry};
 use crate::system_calls::signals::carried::carry_out::{Left, leave};
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::sent_sigtrap;

@@ -18,6 +18,7 @@ use crate::memory::access_control::program;
 use crate::process::private_stack;
 use crate::process::process;
 use crate::process::tags;
+use crate::system_calls::execution::put_off;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the stack. The vector state alone may have 11 KiB (AMX).
@@ -113,7 +114,8 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
             ucontext::default_action(libc::SIGSEGV);
             sys::unblock_signals(1 << (libc::SIGSEGV - 1));
         }
-        // A signal has interrupted that copy. It is put off, and its frame is needed no longer.
+        // A signal has interrupted that copy, perhaps of the frame of one that is let in. Its handler does not run here: it is put off.
+        put_off::AT_SAFE_POINT.store(false, Ordering::Relaxed);
         return 0;
     }
     let bytes = begin + BYTES - frame;
@@ -162,9 +164,9 @@ macro_rules! handler_entry {
             "jz 2f",
             "jmp rax", // the program's handler, as if the kernel had called it
             "2: ret",  // to the restorer
-            begin = sym $crate::process::alternate_stack::BEGIN,
-            bytes = const $crate::process::alternate_stack::BYTES,
-            move_frame = sym $crate::process::alternate_stack::move_frame,
+            begin = sym $crate::system_calls::signals::alternate_stack::BEGIN,
+            bytes = const $crate::system_calls::signals::alternate_stack::BYTES,
+            move_frame = sym $crate::system_calls::signals::alternate_stack::move_frame,
             decide = sym $decide,
         )
     };

@@ -68,11 +68,11 @@ impl Homes {
     #[inline]
     pub fn home_of(&self, addr: u64) -> Option<NodeId> {
         let offset = addr.checked_sub(SEGMENT_BASE)?;
-        let by_turn = || self.turn_of(offset / PAGE_BYTES);
         let in_lower_half = offset < self.partition.half_bytes();
         self.stand_in(if in_lower_half {
-            by_turn()
+            self.turn_of(offset / PAGE_BYTES)
         } else {
+            let by_turn = || self.turn_of(self.partition.turn_in_pool(offset));
             self.partition.zone_of_pages(offset)?.unwrap_or_else(by_turn)
         })
     }
@@ -290,7 +290,8 @@ mod tests {
                 let owner = homes.owner_of(arena).unwrap();
                 assert_eq!(owner.index() as u64, arena.zone().unwrap_or(0));
                 if arena.is_pool() {
-                    let by_turn = |page| homes.turn_of((base - SEGMENT_BASE) / PAGE_BYTES + page) as u32;
+                    // It begins with its node.
+                    let by_turn = |page| homes.turn_of(owner.index() as u64 + page) as u32;
                     for page in 0..bytes / PAGE_BYTES {
                         assert_eq!(homes.home_of(base + page * PAGE_BYTES), Some(node(by_turn(page))));
                     }

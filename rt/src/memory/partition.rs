@@ -311,6 +311,12 @@ impl Partition {
         Some((!in_pool || matches!(self.defaults.homes, Placement::FirstTouch)).then_some(zone))
     }
 
+    /// Whose turn the page at an offset in a pool is, counted from node 0 on: the first one is that of the pool's node, which has the fewest messages by it.
+    pub fn turn_in_pool(&self, offset: u64) -> u64 {
+        let place = offset - self.half_bytes;
+        (place >> self.zone_shift) + ((place & (self.zone_bytes - 1)) - self.pool_offset) / PAGE_BYTES
+    }
+
     /// The pool of a node.
     pub fn pool_of(&self, node: NodeId) -> ArenaId {
         ArenaId::pool_of(node.index() as u64, self.defaults)

@@ -291,7 +291,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
         let run = match launched {
             _ if nodes == 1 => Run::Alone,
             // Code without polls would leave the doorbell unanswered.
-            Some((region, _)) if region.header().cpus < nodes && !cfg!(feature = "guard") => Run::Crowded,
+            Some((region, _)) if 2 * region.header().cpus <= nodes && !cfg!(feature = "guard") => Run::Crowded,
             _ => Run::Several,
         };
         or_fail(segment::fill_private_context((gates.addresses)(run), nodes, node));
@@ -469,7 +469,7 @@ fn at_gate<R>(name: &str, run: impl FnOnce(&mut Node) -> R) -> R {
     enter(name, run)
 }
 
-/// Behind a miss in a run with fewer processors than nodes.
+/// Behind a miss in a run with two nodes or more for each processor.
 pub fn expect_spin() {
     if is_several() && !user_handlers::in_handler() && !GLOBAL.inside.load(Ordering::Relaxed) {
         enter("a miss", Node::expect_spin);

@@ -464,7 +464,14 @@ mod tests {
     fn no_wake_up_is_lost() {
         for (cpus, kind) in [(1, Urgency::Call), (2, Urgency::Call), (1, Urgency::Answer), (2, Urgency::Answer)] {
             let (_test, mut a, mut b) = pair(4, cpus);
-            a.waiting = Waiting { spins_min: 1, spins_max: 1, spins_most: 1, yields: 0, sleep_ns: 120_000_000_000 };
+            a.waiting = Waiting {
+                spins_min: 1,
+                spins_max: 1,
+                spins_most: 1,
+                is_shared: false,
+                yields: 0,
+                sleep_ns: 120_000_000_000,
+            };
             b.waiting = a.waiting;
             (a.spins, b.spins) = (Spins::new(&a.waiting), Spins::new(&a.waiting));
             const ROUNDS: u64 = 20_000;

@@ -18,6 +18,8 @@ pub struct Waiting {
     pub spins_min: u32,
     pub spins_max: u32,
     pub spins_most: u32,
+    /// Two nodes or more share each processor.
+    pub is_shared: bool,
     pub yields: u32,
     /// Longest sleep, in nanoseconds. Messages and the end of the run wake a sleeper; this bounds the wait if a wake-up is lost
     /// because the peer died between its message and its wake-up.
@@ -33,7 +35,8 @@ impl Waiting {
     /// The settings for `nodes` nodes on `cpus` processors.
     pub const fn new(nodes: u32, cpus: u32) -> Waiting {
         let (spins_min, spins_max, spins_most) = if nodes <= cpus { (100, 500, 80_000) } else { (20, 20, 20) };
-        Waiting { spins_min, spins_max, spins_most, yields: 20, sleep_ns: 50_000_000 }
+        let is_shared = nodes >= 2 * cpus;
+        Waiting { spins_min, spins_max, spins_most, is_shared, yields: 20, sleep_ns: 50_000_000 }
     }
 }
 

@@ -90,9 +90,9 @@ impl Transport {
         patience
     }
 
-    /// Whether somebody else needs this node's processor, as far as is known: there are fewer than nodes, or waits have found peers without one.
-    pub fn lacks_processors(&self) -> bool {
-        self.waiting.is_crowded() || !self.long_spins.may() || !self.yields.may()
+    /// Whether a node that spins keeps others waiting for whole time slices: two or more share each processor. Where fewer do, who sleeps answers later than who spins.
+    pub const fn lacks_processors(&self) -> bool {
+        self.waiting.is_shared
     }
 
     /// Sets the own doorbell, so that the next poll is taken.

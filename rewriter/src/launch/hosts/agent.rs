@@ -364,6 +364,7 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
     let counts = carrier.map(Carrier::stop).unwrap_or_default();
     leftovers::end_all(if over.is_ok() { leftovers::LIMIT } else { leftovers::LIMIT_ALONE });
     over?;
+    credits.values().for_each(|credit| credit.lift());
     let deadline = Instant::now() + LAST_OUTPUT;
     while running > 0 && streams.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {
         running -= 1;

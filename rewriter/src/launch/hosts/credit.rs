@@ -12,6 +12,7 @@ const MOST_BYTES: usize = 256 << 10;
 struct State {
     under_way: usize,
     is_closed: bool,
+    is_unlimited: bool,
 }
 
 /// The bytes of one stream.
@@ -29,7 +30,7 @@ impl Credit {
     /// Waits until so many may be sent; false when nobody wants them any more.
     pub fn spend(&self, bytes: usize) -> bool {
         let mut state = self.state();
-        while state.under_way != 0 && state.under_way + bytes > MOST_BYTES && !state.is_closed {
+        while state.under_way != 0 && state.under_way + bytes > MOST_BYTES && !state.is_closed && !state.is_unlimited {
             state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         state.under_way += bytes;
@@ -40,6 +41,12 @@ impl Credit {
     pub fn give_back(&self, bytes: usize) {
         let mut state = self.state();
         state.under_way = state.under_way.saturating_sub(bytes);
+        self.changed.notify_all();
+    }
+
+    /// The writer has ended: what is left fits into a pipe, and nobody says any more what has been written.
+    pub fn lift(&self) {
+        self.state().is_unlimited = true;
         self.changed.notify_all();
     }
 
@@ -54,6 +61,16 @@ impl Credit {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn the_last_bytes_wait_for_nobody() {
+        let credit = Credit::default();
+        assert!(credit.spend(MOST_BYTES));
+        credit.lift();
+        assert!(credit.spend(MOST_BYTES));
+        credit.close();
+        assert!(!credit.spend(1));
+    }
 
     #[test]
     fn a_writer_waits_until_what_it_sent_was_written() {

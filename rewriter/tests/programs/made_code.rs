@@ -81,7 +81,7 @@ fn a_program_that_makes_code_is_refused_on_several_nodes_of_tested_code() {
         assert!(refused.contains(named) && refused.contains("one node only"), "{how}: {refused}");
     }
 
-    for options in [&[][..], &["-n", "2"]] {
+    for options in [&[][..], &["-q", "-n", "2"]] {
         let (_, noted, status) = run(folder.path(), options, "none");
         assert_eq!((noted.as_str(), status), ("", 0));
     }

@@ -5,7 +5,7 @@
 //! Output: the [`NodeId`] of its home, the [`ArenaId`] that owns it. Source: Reinhardt 1996, section 2.3 (round-robin and first-touch
 //! homes, distributed mapping table).
 //!
-//! The arenas are those of [`partition`](crate::memory::partition). Pages of the lower half and of pools are dealt out round-robin, a zone's other pages belong to
+//! The arenas are those of [`partition`](crate::memory::partition). Pages of the lower half and of pools are dealt out round-robin, those of a pool from its own node on, a zone's other pages belong to
 //! its node.
 //! Node 0 has the allocators of the lower half, each node those of its zone.
 //!

@@ -1,6 +1,6 @@
 //! Loops in which the program waits for another node without telling the runtime.
 //!
-//! Purpose: a node that spins on shared memory keeps its processor, though the node that it waits for may need one. Where nodes have too few processors it
+//! Purpose: a node that spins on shared memory keeps its processor, though the node that it waits for may need one. Where two nodes or more share each processor it
 //! should give its own away instead. Input: the program's registers at polls. Output: how long to wait for a message ([`Step::Wait`]).
 //!
 //! A loop that only looks has the same registers in each round. So after each miss the next two polls are taken, and compared. One that differs ends it: the

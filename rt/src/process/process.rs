@@ -64,7 +64,7 @@ pub enum Run {
     Alone,
     /// A processor for each node.
     Several,
-    /// More nodes than processors.
+    /// Two nodes or more for each processor.
     Crowded,
 }
 

@@ -1,7 +1,7 @@
 //! Projects of users: what `blizzard new` makes, and what `blizzard config --install` puts where build tools look for it.
 
 use crate::sources::{blizzard, finished};
-use blizzard_test_harness::tool;
+use blizzard_test_harness::{need, tool};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -55,6 +55,9 @@ fn a_new_project_builds_and_passes_its_test(language: &str) {
         sh.args(["-c", line]).current_dir(&project);
         sh
     };
+    if language == "cpp" {
+        need("c++");
+    }
     let test = match language {
         "rust" => {
             let mut build = shell("cargo test --release --offline");

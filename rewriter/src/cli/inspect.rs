@@ -8,6 +8,7 @@ use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::input;
 use crate::cli::shared::print::print;
 use crate::plan::checks::Counts;
+use crate::read::rewritten;
 use crate::reports::decisions::{self, Report, Totals};
 use crate::reports::inspect::{self, Accesses, Inspection, word};
 use crate::reports::learnt;
@@ -50,7 +51,8 @@ impl InspectCommand {
     /// Prints the inspection.
     pub fn execute(self) -> Result<ExitCode> {
         let input = input::read(&self.input.program)?;
-        let (bytes, name, options) = (&input.bytes, &input.name, &self.options.options());
+        let (bytes, name) = (&input.bytes, &input.name);
+        let options = &rewritten::fitting(bytes, self.options.options());
         let text = if let Some(file) = &self.learnt {
             let known = known(file.as_deref(), &input.bytes)?;
             let all = learnt::report(&known, &learnt::files(&input.path)?);

@@ -90,7 +90,7 @@ impl Program {
                 Stop::Signal(libc::SIGTRAP) => 0,
                 Stop::Signal(other) => other,
                 Stop::SystemCall => 0,
-                Stop::Ended(_) => return Err(ended("in the sequence")),
+                Stop::Ended(status) => return Err(ended(&format!("in the sequence: {status}"))),
             };
             let rip = traced.registers()?.rip;
             if signal != 0 || !self.holds(rip) {

@@ -11,6 +11,9 @@ blizzard_test_harness::tests! {
     fetch,
     histogram,
     em3d,
+    em3d_tuned,
+    em3d_custom,
+    em3d_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -27,11 +30,19 @@ fn output(command: &mut Command) -> String {
 }
 
 fn compile(source: &Path) -> (TempDir, PathBuf) {
+    compile_with(&[], source)
+}
+
+fn compile_with(options: &[&str], source: &Path) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let flags = |option| tool::config(option).unwrap();
     let mut cc = tool("cc");
-    cc.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(options)
+        .args(flags("--cflags"))
+        .arg(source)
+        .args(flags("--libs"));
     output(cc.arg("-lm").arg("-o").arg(&program));
     (folder, program)
 }
@@ -84,6 +95,58 @@ fn em3d() {
     compare(&program, &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"], all);
     compare(&program, &["--nodes", "128", "--iters", "0"], &[4]);
     compare(&program, &["--nodes", "1000", "--iters", "3", "--degree", "17", "--remote-percent", "0"], &[3, 32]);
+}
+
+const EM3D_SIZES: [&[&str]; 3] = [
+    &["--nodes", "1920", "--iters", "5"],
+    &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"],
+    &["--nodes", "1000", "--iters", "2", "--degree", "17", "--remote-percent", "0"],
+];
+
+/// What the plain form prints for each size.
+fn em3d_expected() -> [String; 3] {
+    let (_folder, program) = compile(&repository().join("bench-apps/em3d/em3d.c"));
+    EM3D_SIZES.map(|args| output(Command::new(&program).args(args)))
+}
+
+/// A form prints what the plain one does, on any number of nodes.
+fn em3d_form(options: &[&str], source: &str) {
+    let (folder, program) = compile_with(options, &repository().join("bench-apps/em3d").join(source));
+    let rewritten = folder.path().join("rewritten");
+    tool::rewrite(&program, &rewritten, tool::Mode::TESTS).and_then(|outcome| outcome.success()).unwrap();
+    for (args, expected) in EM3D_SIZES.iter().zip(em3d_expected()) {
+        for n in ["1", "2", "3", "4", "8"] {
+            let mut launch = tool::blizzard(["run", "-n", n, "--"]);
+            assert_eq!(output(launch.arg(&rewritten).args(*args)), expected, "{n} nodes, {args:?}");
+        }
+    }
+}
+
+fn em3d_tuned() {
+    em3d_form(&["-DTUNED"], "em3d.c");
+}
+
+fn em3d_custom() {
+    em3d_form(&[], "custom.c");
+}
+
+fn em3d_mpi() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, expected) = (folder.path().join("em3d-mpi"), em3d_expected());
+    let mut mpicc = tool("mpicc");
+    mpicc.args(["-O2", "-Wall", "-Wextra"]).arg(repository().join("bench-apps/em3d/mpi.c"));
+    output(mpicc.arg("-o").arg(&program));
+    for (args, expected) in EM3D_SIZES.iter().zip(expected) {
+        for n in ["1", "2", "3", "8"] {
+            let mut run = tool("mpirun");
+            run.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            assert_eq!(
+                output(run.args(["--oversubscribe", "-n", n]).arg(&program).args(*args)),
+                expected,
+                "{n}, {args:?}"
+            );
+        }
+    }
 }
 
 /// Each kernel, at a size that takes no time.

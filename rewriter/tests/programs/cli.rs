@@ -539,10 +539,14 @@ fn the_demonstration_shows_equal_checksums_and_misses() {
         line.replace(',', "").split_whitespace().skip(3).map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
     };
     // Checks executed, misses, messages, bytes.
-    let (one, two) = (row("1 node "), row("2 nodes "));
-    assert!(one[0] > 0 && one[1] == 0, "{out}");
-    assert!(two.iter().all(|&n| n > 0), "{out}");
-    assert!(out.contains("all checksums are 0x"), "{out}");
+    for form in ["transparent", "large blocks", "own protocol"] {
+        let (one, two) = (row(&format!("{form}, 1 node ")), row(&format!("{form}, 2 nodes ")));
+        assert!(one[0] > 0 && one[1] == 0, "{out}");
+        assert!(two.iter().all(|&n| n > 0), "{out}");
+    }
+    assert!(out.contains("\nall checksums are equal\n"), "{out}");
+    // Each row has a bar, with the table's ratio.
+    assert_eq!(out.lines().filter(|line| line.contains('\u{2588}')).count(), 1 + 3 * 3, "{out}");
 }
 
 fn without_a_compiler_the_demonstration_says_so_in_one_line() {

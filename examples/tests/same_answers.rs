@@ -11,9 +11,10 @@ blizzard_test_harness::tests! {
     fetch,
     histogram,
     em3d,
-    em3d_tuned,
-    em3d_custom,
+    em3d_forms,
     em3d_mpi,
+    unstructured_forms,
+    unstructured_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -97,56 +98,69 @@ fn em3d() {
     compare(&program, &["--nodes", "1000", "--iters", "3", "--degree", "17", "--remote-percent", "0"], &[3, 32]);
 }
 
-const EM3D_SIZES: [&[&str]; 3] = [
+type Sizes = [&'static [&'static str]; 3];
+
+const EM3D: Sizes = [
     &["--nodes", "1920", "--iters", "5"],
     &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"],
     &["--nodes", "1000", "--iters", "2", "--degree", "17", "--remote-percent", "0"],
 ];
+const UNSTRUCTURED: Sizes =
+    [&["--side", "12", "--iters", "7"], &["--side", "3", "--iters", "9"], &["--side", "2", "--iters", "0"]];
 
 /// What the plain form prints for each size.
-fn em3d_expected() -> [String; 3] {
-    let (_folder, program) = compile(&repository().join("bench-apps/em3d/em3d.c"));
-    EM3D_SIZES.map(|args| output(Command::new(&program).args(args)))
+fn of_plain(application: &str, sizes: Sizes) -> [String; 3] {
+    let source = repository().join("bench-apps").join(application).join(application).with_extension("c");
+    let (_folder, program) = compile(&source);
+    sizes.map(|args| output(Command::new(&program).args(args)))
 }
 
-/// A form prints what the plain one does, on any number of nodes.
-fn em3d_form(options: &[&str], source: &str) {
-    let (folder, program) = compile_with(options, &repository().join("bench-apps/em3d").join(source));
-    let rewritten = folder.path().join("rewritten");
-    tool::rewrite(&program, &rewritten, tool::Mode::TESTS).and_then(|outcome| outcome.success()).unwrap();
-    for (args, expected) in EM3D_SIZES.iter().zip(em3d_expected()) {
-        for n in ["1", "2", "3", "4", "8"] {
-            let mut launch = tool::blizzard(["run", "-n", n, "--"]);
-            assert_eq!(output(launch.arg(&rewritten).args(*args)), expected, "{n} nodes, {args:?}");
+/// The forms on shared memory print what the plain one does, on any number of nodes.
+fn forms(application: &str, sizes: Sizes) {
+    let (shared, expected) = (format!("{application}.c"), of_plain(application, sizes));
+    for (options, source) in [(&[][..], &*shared), (&["-DTUNED"], &shared), (&[], "custom.c")] {
+        let (folder, program) = compile_with(options, &repository().join("bench-apps").join(application).join(source));
+        let rewritten = folder.path().join("rewritten");
+        tool::rewrite(&program, &rewritten, tool::Mode::TESTS).and_then(|outcome| outcome.success()).unwrap();
+        for (args, expected) in sizes.iter().zip(&expected) {
+            for n in ["1", "2", "3", "4", "8"] {
+                let mut launch = tool::blizzard(["run", "-n", n, "--"]);
+                assert_eq!(output(launch.arg(&rewritten).args(*args)), *expected, "{source}, {n} nodes, {args:?}");
+            }
         }
     }
 }
 
-fn em3d_tuned() {
-    em3d_form(&["-DTUNED"], "em3d.c");
-}
-
-fn em3d_custom() {
-    em3d_form(&[], "custom.c");
-}
-
-fn em3d_mpi() {
+fn mpi(application: &str, sizes: Sizes) {
     let folder = tempfile::tempdir().unwrap();
-    let (program, expected) = (folder.path().join("em3d-mpi"), em3d_expected());
+    let program = folder.path().join("program");
     let mut mpicc = tool("mpicc");
-    mpicc.args(["-O2", "-Wall", "-Wextra"]).arg(repository().join("bench-apps/em3d/mpi.c"));
-    output(mpicc.arg("-o").arg(&program));
-    for (args, expected) in EM3D_SIZES.iter().zip(expected) {
+    mpicc.args(["-O2", "-Wall", "-Wextra"]).arg(repository().join("bench-apps").join(application).join("mpi.c"));
+    output(mpicc.args(["-lm", "-o"]).arg(&program));
+    for (args, expected) in sizes.iter().zip(of_plain(application, sizes)) {
         for n in ["1", "2", "3", "8"] {
             let mut run = tool("mpirun");
             run.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-            assert_eq!(
-                output(run.args(["--oversubscribe", "-n", n]).arg(&program).args(*args)),
-                expected,
-                "{n}, {args:?}"
-            );
+            run.args(["--oversubscribe", "-n", n]).arg(&program).args(*args);
+            assert_eq!(output(&mut run), expected, "{n} processes, {args:?}");
         }
     }
+}
+
+fn em3d_forms() {
+    forms("em3d", EM3D);
+}
+
+fn em3d_mpi() {
+    mpi("em3d", EM3D);
+}
+
+fn unstructured_forms() {
+    forms("unstructured", UNSTRUCTURED);
+}
+
+fn unstructured_mpi() {
+    mpi("unstructured", UNSTRUCTURED);
 }
 
 /// Each kernel, at a size that takes no time.

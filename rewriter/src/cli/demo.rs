@@ -2,11 +2,11 @@
 //!
 //! Input: numbers of nodes. Output: a table and bars on standard output; an error if a checksum differs.
 //!
-//! Builds three forms of EM3D (their sources are part of this executable) with the system's C compiler, rewrites them, audits the results, runs the
+//! Builds three forms of a program (their sources are part of this executable) with the system's C compiler, rewrites them, audits the results, runs the
 //! plain program and each form on several numbers of nodes, compares the checksums, and prints a table. Everything it makes is in
 //! a temporary folder that is gone afterwards.
 //!
-//! Times are those of EM3D's iterations alone. All runs take turns, so that what disturbs the machine disturbs all of them; shown are the median time, and
+//! Times are those of the program's iterations alone. All runs take turns, so that what disturbs the machine disturbs all of them; shown are the median time, and
 //! the median of the ratios to the plain program's run of the same turn. Executed checks are counted in a run of their own with a counting rewrite,
 //! because counting takes time.
 
@@ -31,9 +31,9 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const SOURCES: [(&str, &str); 3] = [
-    ("em3d.h", include_str!("../../../bench-apps/em3d/em3d.h")),
-    ("em3d.c", include_str!("../../../bench-apps/em3d/em3d.c")),
-    ("custom.c", include_str!("../../../bench-apps/em3d/custom.c")),
+    ("unstructured.h", include_str!("../../../bench-apps/unstructured/unstructured.h")),
+    ("unstructured.c", include_str!("../../../bench-apps/unstructured/unstructured.c")),
+    ("custom.c", include_str!("../../../bench-apps/unstructured/custom.c")),
 ];
 
 /// A form of the program: its name in the table, and its source with the compiler's option.
@@ -45,39 +45,36 @@ struct Form {
 
 /// The first one, without Blizzard, is the plain program.
 const FORMS: [Form; 3] = [
-    Form { name: "transparent", source: "em3d.c", option: None },
-    Form { name: "large blocks", source: "em3d.c", option: Some("-DTUNED") },
+    Form { name: "transparent", source: "unstructured.c", option: None },
+    Form { name: "large blocks", source: "unstructured.c", option: Some("-DTUNED") },
     Form { name: "own protocol", source: "custom.c", option: None },
 ];
 
-/// Build, rewrite and run the benchmark EM3D: plain, then on 1 and 2 nodes
+/// Build, rewrite and run a program that shares memory: plain, then on 1 and 2 nodes
 ///
-/// Three forms: shared memory as it is; with larger blocks for its values (bz_alloc_with); with a protocol of its own (tempest.h). The graph has
-/// 192,000 graph nodes, as in the thesis that Blizzard follows, with 5 % of the edges remote; its degree of 20 makes computation outweigh communication.
+/// The program computes the flow of a gas on a mesh, after the application "unstructured" of the thesis that Blizzard follows. Three forms: shared memory as it
+/// is; with larger blocks, at home where they are used (bz_alloc_with); with a protocol of its own (tempest.h).
 /// The exit status is 1 if a run's checksum differs from the plain program's.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard demo\n  \
-    blizzard demo --nodes 2,4 --degree 5 --iters 20    # the graph of the thesis")]
+    blizzard demo --nodes 2,4 --side 21    # as large as in the thesis")]
 pub struct DemoCommand {
     /// Numbers of node processes to run on
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2", value_parser = node_count)]
     nodes: Vec<u32>,
-    /// Nodes of EM3D's graph
-    #[arg(long, value_name = "N", default_value_t = 192_000)]
-    graph_nodes: u64,
-    /// Edges of each of them
+    /// Points of the mesh each way
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    side: u64,
+    /// Iterations of the program
     #[arg(long, value_name = "N", default_value_t = 20)]
-    degree: u64,
-    /// Iterations of EM3D
-    #[arg(long, value_name = "N", default_value_t = 100)]
     iters: u64,
     /// Runs of which the median time is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }
 
-/// What one run of EM3D says.
+/// What one run of the program says.
 #[derive(Debug, Clone, PartialEq)]
 struct Reading {
     checksum: String,
@@ -109,7 +106,7 @@ struct Launched {
     totals: serde_json::Value,
 }
 
-/// A form of EM3D, compiled and rewritten, in a temporary folder.
+/// A form of the program, compiled and rewritten, in a temporary folder.
 struct Prepared {
     name: &'static str,
     program: PathBuf,
@@ -139,7 +136,7 @@ impl DemoCommand {
         let progress = self.progress();
         for (name, text) in SOURCES {
             fs::write(folder.path().join(name), text)
-                .map_err(|e| Error::new("cannot write the source of EM3D").because(e))?;
+                .map_err(|e| Error::new("cannot write the program's source").because(e))?;
         }
         let forms: Vec<_> =
             FORMS.iter().map(|form| prepare(&compiler, form, folder.path(), &progress)).collect::<Result<_>>()?;
@@ -167,7 +164,7 @@ impl DemoCommand {
 
     /// Runs the plain program and each form on each number of nodes, in turn. All must have computed the same.
     fn measure(&self, forms: &[Prepared], stats: &Path, progress: &Progress) -> Result<Vec<Row>> {
-        let args = [("--nodes", self.graph_nodes), ("--degree", self.degree), ("--iters", self.iters)]
+        let args = [("--side", self.side), ("--iters", self.iters)]
             .map(|(name, value)| [name.to_owned(), value.to_string()])
             .concat();
         let mut all = vec![Configuration { name: "plain program".into(), form: &forms[0], nodes: None, runs: vec![] }];
@@ -218,13 +215,12 @@ impl DemoCommand {
             open => format!("{open} findings open"),
         };
         format!(
-            "EM3D, {} graph nodes, degree {}, 5 % remote, {} iterations; compiled by {} -O2\n\
+            "gas on a mesh of {} points, {} iterations; compiled by {} -O2\n\
              rewritten in {:.1} ms; {}; audit: {audit}\n\n{}\n{}\n{}\n\
              all checksums are equal\n\
              time: of the iterations; {} {} each, in turn; median, and median of the ratios in a turn\n\
              checks: counted in a separate run; misses, messages, bytes: of the last run\n{}",
-            grouped(self.graph_nodes),
-            self.degree,
+            grouped(self.side.saturating_pow(3)),
             self.iters,
             compiler.name(),
             forms[0].rewriting.as_secs_f64() * 1e3,
@@ -253,11 +249,11 @@ fn step<T>(progress: &Progress, what: String, work: impl FnOnce() -> Result<T>) 
     Ok(done)
 }
 
-/// Compiles a form of EM3D, rewrites it twice (once with counting), and audits the result.
+/// Compiles a form of the program, rewrites it twice (once with counting), and audits the result.
 fn prepare(compiler: &Compiler, form: &Form, folder: &Path, progress: &Progress) -> Result<Prepared> {
     let at = |kind: &str| folder.join(format!("{}.{kind}", form.name.replace(' ', "-")));
     let (program, rewritten, counting) = (at("plain"), at("blz"), at("count"));
-    step(progress, format!("compiling EM3D ({}) with {}", form.name, compiler.name()), || {
+    step(progress, format!("compiling the program ({}) with {}", form.name, compiler.name()), || {
         compile(compiler, form, &folder.join(form.source), &program)
     })?;
     let (summary, rewriting) = step(progress, "rewriting".into(), || {
@@ -269,12 +265,12 @@ fn prepare(compiler: &Compiler, form: &Form, folder: &Path, progress: &Progress)
     })?;
     let audit = step(progress, "auditing the rewritten program".into(), || {
         let bytes = fs::read(&rewritten).map_err(|e| Error::new("cannot read the rewritten program").because(e))?;
-        audit::verify(&bytes, "em3d.blz")
+        audit::verify(&bytes, "unstructured.blz")
     })?;
     Ok(Prepared { name: form.name, program, rewritten, counting, summary, rewriting, audit })
 }
 
-/// Compiles EM3D as a user would: `cc -O2 $(blizzard config --cflags) em3d.c $(blizzard config --libs)`.
+/// Compiles it as a user would: `cc -O2 $(blizzard config --cflags) unstructured.c $(blizzard config --libs) -lm`.
 fn compile(compiler: &Compiler, form: &Form, source: &Path, program: &Path) -> Result<()> {
     let client = Client::install()?;
     let mut command = compiler.command();
@@ -287,14 +283,14 @@ fn compile(compiler: &Compiler, form: &Form, source: &Path, program: &Path) -> R
         .arg(client.cflags())
         .arg(source)
         .args(client.libs())
-        .arg("-o")
+        .args(["-lm", "-o"])
         .arg(program)
         .output()
         .map_err(|e| Error::new(format!("cannot run {}", compiler.name())).because(e))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(Error::new(format!("{} cannot compile EM3D", compiler.name()))
+    Err(Error::new(format!("{} cannot compile the program", compiler.name()))
         .because(last_lines(&output.stderr))
         .help("the C library's headers may be missing: on Debian, install libc6-dev"))
 }
@@ -306,7 +302,7 @@ fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     libraries::prepare(program, &source)?;
     let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
     let mut file = AtomicFile::new(output, 0o700);
-    let report = pipeline::rewrite_program(&input, "em3d", &options, &source.record(), &mut file);
+    let report = pipeline::rewrite_program(&input, "unstructured", &options, &source.record(), &mut file);
     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
     let report = report?;
     file.finish().map_err(failed)?;
@@ -351,16 +347,17 @@ fn last_lines(stderr: &[u8]) -> String {
     lines[lines.len().saturating_sub(8)..].join("\n    ")
 }
 
-/// EM3D's checksum from standard output and its time from standard error.
+/// The checksum from standard output and its time from standard error.
 fn read(output: &Output) -> Result<Reading> {
     let text = String::from_utf8_lossy(&output.stdout);
     let checksums: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("checksum ")).collect();
     let errors = String::from_utf8_lossy(&output.stderr);
-    let seconds =
-        errors.lines().find_map(|line| line.strip_prefix("em3d: ")?.split_once(" s for")?.0.parse::<f64>().ok());
+    let seconds = errors
+        .lines()
+        .find_map(|line| line.strip_prefix("unstructured: ")?.split_once(" s for")?.0.parse::<f64>().ok());
     match (checksums.as_slice(), seconds) {
         ([checksum], Some(seconds)) => Ok(Reading { checksum: (*checksum).to_owned(), seconds }),
-        _ => Err(Error::new("EM3D did not print one checksum and its time").because(last_lines(&output.stderr))),
+        _ => Err(Error::new("the program did not print one checksum and its time").because(last_lines(&output.stderr))),
     }
 }
 
@@ -451,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn checksum_and_time_are_read_from_em3ds_output() {
+    fn checksum_and_time_are_read_from_the_programs_output() {
         let output = |out: &str, err: &str| Output {
             status: std::process::ExitStatus::from_raw(0),
             stdout: out.into(),
             stderr: err.into(),
         };
-        let time = "em3d: 0.250000 s for the iterations on 2 nodes; 4.70 % of the edges cross\n";
-        assert_eq!(read(&output("em3d …\nchecksum 0x12\n", time)).unwrap(), reading("0x12", 0.25));
+        let time = "unstructured: 0.250000 s for the iterations on 2 nodes\n";
+        assert_eq!(read(&output("unstructured …\nchecksum 0x12\n", time)).unwrap(), reading("0x12", 0.25));
         assert!(read(&output("checksum 0x12\nchecksum 0x12\n", time)).is_err());
         assert!(read(&output("", time)).is_err());
         assert!(read(&output("checksum 0x12\n", "")).is_err());

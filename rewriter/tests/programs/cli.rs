@@ -531,8 +531,7 @@ fn help_that_cannot_be_written_is_an_error() {
 
 fn the_demonstration_shows_equal_checksums_and_misses() {
     let bench = Bench::new();
-    let (out, err, status) =
-        bench.run(&["demo", "--nodes", "1,2,3", "--graph-nodes", "1920", "--iters", "3", "--runs", "1"]);
+    let (out, err, status) = bench.run(&["demo", "--nodes", "1,2,3", "--side", "12", "--iters", "3", "--runs", "1"]);
     assert_eq!((err.as_str(), status), ("", 0), "{out}");
     let row = |name: &str| {
         let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {out}"));

@@ -1,267 +1,48 @@
-/* EM3D: propagation of electromagnetic waves through a three-dimensional object, as a bipartite graph.
+/* EM3D on shared memory as it is, the forms `plain` and `transparent`; with -DTUNED the form `tuned`.
  *
- * E nodes hold electric and H nodes magnetic field values. An iteration computes new E values as weighted sums of
- * neighbouring H values, then new H values from the E values, with a barrier after each phase. Only the owner of a graph
- * node writes it, so there are no locks; a run node reads another's values where an edge crosses between them.
- * Source: Reinhardt, "Mechanisms for Distributed Shared Memory" (1996), section 2.4.1 and figure 2-6.
+ * Everything of a part is allocated on the run node that owns it, so that all writes are local. A value that crosses between run nodes is fetched
+ * in each iteration, and taken away when its owner writes it anew.
  *
- * Data. As in the thesis's version for transparent shared memory, the values are not inside the graph nodes: each part of
- * the graph has its values packed in one array (eight to a 64-byte block), and a graph node points to its own. Everything
- * of a part is allocated on the run node that owns it, so that all writes are local.
- *
- * The graph does not depend on the number of run nodes. It is cut into 64 parts; run node k of n owns the parts
- * from 64k/n to 64(k+1)/n. A local edge leads to a random node of the same part. A remote edge (--remote-percent of all)
- * leads to a random node of a part that lies 28 to 36 parts further on, counted in a ring: about half the graph away,
- * thus on another run node for three and more of them, and in more than nine of ten cases for two. All random numbers are
- * hashes of the seed and of what they are for, and each sum has a fixed order; so the checksum, which is taken over the
- * bits of all values, is the same for any number of run nodes and for the plain program.
- *
- * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the
- * iterations and the share of the edges that cross between run nodes.
+ * cc -O2 em3d.c $(blizzard config --cflags) $(blizzard config --libs) -o em3d && blizzard run -n 2 -- ./em3d
  */
 #define _GNU_SOURCE
 #include <blizzard.h>
 
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "em3d.h"
 
-#define PARTS 64u
-#define REMOTE_NEAREST 28u
-#define REMOTE_SPAN 9u
+static unsigned self(void) { return bz_node(); }
+static unsigned run_nodes(void) { return bz_nodes(); }
+static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
+static void end_run(void) {}
+static void *local_memory(size_t bytes) { return bz_alloc_on(self(), bytes); }
 
-enum { E, H, KINDS };
-
-struct graph_node {
-    double *value; /* in the packed array of the node's part */
-    int edge_count;
-    const double *weights;            /* edge_count of them */
-    const double *const *neighbours;  /* the values of the adjacent nodes of the other kind */
-    struct graph_node *next;          /* next node of this kind on this run node */
-};
-
-static struct {
-    uint64_t nodes;
-    uint64_t degree;
-    double remote_percent;
-    uint64_t iters;
-    uint64_t seed;
-} opt = {192000, 5, 5.0, 20, 1};
-
-/* Where the values of each part are. Private: every run node looks them up once. */
-static double *values[KINDS][PARTS];
-static struct graph_node *list[KINDS];
-static uint64_t crossing_edges;
-
-/* ---- random numbers: a hash of what they are for (the finaliser of splitmix64) ---- */
-
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+static double *value_memory(int kind, unsigned part, uint64_t count) {
+    size_t bytes = count * sizeof(double);
+#ifdef TUNED
+    /* Most of a page is read elsewhere: one miss fetches it whole. */
+    bz_attributes_t whole_pages = {.block_bytes = 4096, .homes = BZ_HOMES_NODE, .node = self()};
+    double *v = bz_alloc_with(bytes, &whole_pages);
+#else
+    double *v = bz_alloc_on(self(), bytes);
+#endif
+    bz_publish((unsigned)kind * PARTS + part, v);
+    return v;
 }
 
-enum purpose { INITIAL, WEIGHT, IS_REMOTE, PART, INDEX };
-
-static uint64_t draw(enum purpose purpose, int kind, uint64_t node, uint64_t edge) {
-    return mix(mix(mix(opt.seed * 16 + purpose * 2 + (uint64_t)kind) + node) + edge);
-}
-
-/* In [0, 1), all 53 bits. */
-static double unit(uint64_t random) { return (double)(random >> 11) * 0x1p-53; }
-
-/* ---- the partition ---- */
-
-static uint64_t per_kind(void) { return opt.nodes / 2; }
-
-static uint64_t part_begin(uint64_t part) { return part * per_kind() / PARTS; }
-
-static unsigned owner(unsigned part) {
-    unsigned n = bz_nodes(), node = part * n / PARTS;
-    /* The first guess can be one off where n does not divide 64. */
-    while (part < PARTS * node / n) node--;
-    while (part >= PARTS * (node + 1) / n) node++;
-    return node;
-}
-
-static void *allocate(size_t bytes) {
-    void *p = bz_alloc_on(bz_node(), bytes);
-    if (!p) {
-        fprintf(stderr, "em3d: out of shared memory\n");
-        exit(1);
-    }
-    return p;
-}
-
-/* ---- building the graph: every run node builds its own parts ---- */
-
-static void place_values(unsigned part) {
-    uint64_t first = part_begin(part), count = part_begin(part + 1) - first;
-    for (int kind = E; kind < KINDS; kind++) {
-        double *v = allocate(count * sizeof *v);
-        for (uint64_t i = 0; i < count; i++) v[i] = unit(draw(INITIAL, kind, first + i, 0));
-        bz_publish((unsigned)kind * PARTS + part, v);
-    }
-}
-
-static void link_part(int kind, unsigned part) {
-    uint64_t first = part_begin(part), count = part_begin(part + 1) - first;
-    struct graph_node *nodes = allocate(count * sizeof *nodes);
-    double *weights = allocate(count * opt.degree * sizeof *weights);
-    const double **neighbours = allocate(count * opt.degree * sizeof *neighbours);
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t id = first + i;
-        for (uint64_t e = 0; e < opt.degree; e++) {
-            unsigned to = part;
-            if (unit(draw(IS_REMOTE, kind, id, e)) * 100.0 < opt.remote_percent)
-                to = (part + REMOTE_NEAREST + (unsigned)(draw(PART, kind, id, e) % REMOTE_SPAN)) % PARTS;
-            uint64_t choices = part_begin(to + 1) - part_begin(to);
-            neighbours[i * opt.degree + e] = values[!kind][to] + draw(INDEX, kind, id, e) % choices;
-            /* Small enough for the values to stay finite for thousands of iterations. */
-            weights[i * opt.degree + e] = (unit(draw(WEIGHT, kind, id, e)) - 0.5) / (double)(4 * opt.degree);
-            if (to != part && owner(to) != bz_node()) crossing_edges++;
-        }
-        nodes[i].value = values[kind][part] + i;
-        nodes[i].edge_count = (int)opt.degree;
-        nodes[i].weights = weights + i * opt.degree;
-        nodes[i].neighbours = neighbours + i * opt.degree;
-        nodes[i].next = i + 1 < count ? &nodes[i + 1] : list[kind];
-    }
-    if (count) list[kind] = nodes;
-}
-
-static void build(void) {
-    for (unsigned part = 0; part < PARTS; part++)
-        if (owner(part) == bz_node()) place_values(part);
+static void placed(void) {
     for (int kind = E; kind < KINDS; kind++)
         for (unsigned part = 0; part < PARTS; part++) values[kind][part] = bz_lookup((unsigned)kind * PARTS + part);
-    for (int kind = E; kind < KINDS; kind++)
-        for (unsigned part = 0; part < PARTS; part++)
-            if (owner(part) == bz_node()) link_part(kind, part);
 }
 
-/* ---- the computation ---- */
-
-static void compute(int kind) {
-    for (struct graph_node *n = list[kind]; n != NULL; n = n->next) {
-        double value = *n->value;
-        for (int i = 0; i < n->edge_count; i++) value -= *n->neighbours[i] * n->weights[i];
-        *n->value = value;
-    }
-}
-
-/* Over the bits of all values; does not depend on the order in which the parts are added. */
-static uint64_t checksum(void) {
-    uint64_t sum = 0;
-    for (int kind = E; kind < KINDS; kind++)
-        for (unsigned part = 0; part < PARTS; part++) {
-            if (owner(part) != bz_node()) continue;
-            uint64_t first = part_begin(part), count = part_begin(part + 1) - first;
-            for (uint64_t i = 0; i < count; i++) {
-                union { double value; uint64_t bits; } v = {.value = values[kind][part][i]};
-                sum += mix(v.bits ^ mix((first + i) * KINDS + (uint64_t)kind));
-            }
-        }
-    return bz_reduce_sum_u64(sum);
-}
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* ---- options ---- */
-
-static void usage(FILE *to) {
-    fprintf(to,
-            "usage: em3d [--nodes N] [--degree D] [--remote-percent P] [--iters I] [--seed S]\n"
-            "  --nodes           graph nodes, E and H together; even, at least 128   [192000]\n"
-            "  --degree          edges of each graph node                            [5]\n"
-            "  --remote-percent  share of the edges that lead half the graph away    [5]\n"
-            "  --iters           iterations                                          [20]\n"
-            "  --seed            of the random graph                                 [1]\n");
-}
-
-static void bad(const char *option, const char *text, const char *why) {
-    if (bz_node() == 0) fprintf(stderr, "em3d: --%s %s: %s\n", option, text, why);
-    exit(2);
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno) bad(option, text, "not a number");
-    if (v < least || v > most) bad(option, text, "out of range");
-    return v;
-}
-
-static double percent(const char *option, const char *text) {
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || *end) bad(option, text, "not a number");
-    if (!(v >= 0 && v <= 100)) bad(option, text, "not between 0 and 100");
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"nodes", required_argument, NULL, 'n'}, {"degree", required_argument, NULL, 'd'},
-        {"remote-percent", required_argument, NULL, 'r'}, {"iters", required_argument, NULL, 'i'},
-        {"seed", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
-    };
-    int c;
-    opterr = bz_node() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        switch (c) {
-        case 'n': opt.nodes = integer("nodes", optarg, 2 * PARTS, UINT64_C(1) << 40); break;
-        case 'd': opt.degree = integer("degree", optarg, 1, 1 << 20); break;
-        case 'r': opt.remote_percent = percent("remote-percent", optarg); break;
-        case 'i': opt.iters = integer("iters", optarg, 0, UINT64_C(1) << 40); break;
-        case 's': opt.seed = integer("seed", optarg, 0, UINT64_C(1) << 40); break;
-        case 'h':
-            if (bz_node() == 0) usage(stdout);
-            exit(0);
-        default:
-            if (bz_node() == 0) usage(stderr);
-            exit(2);
-        }
-    }
-    if (optind != argc) {
-        if (bz_node() == 0) usage(stderr);
-        exit(2);
-    }
-    if (opt.nodes % 2) bad("nodes", "odd", "there are as many E as H nodes");
-}
-
-int main(int argc, char **argv) {
-    parse(argc, argv);
-    build();
+static const double *neighbour(int kind, unsigned part, uint64_t index) { return values[kind][part] + index; }
+static void built(void) { bz_barrier(); }
+static void computed(int kind) {
+    (void)kind;
     bz_barrier();
-
-    double begin = seconds();
-    for (uint64_t iter = 0; iter < opt.iters; iter++) {
-        compute(E);
-        bz_barrier();
-        compute(H);
-        bz_barrier();
-    }
-    double end = seconds();
-
-    uint64_t sum = checksum();
-    uint64_t crossing = bz_reduce_sum_u64(crossing_edges);
-    if (bz_node() == 0) {
-        printf("em3d %" PRIu64 " graph nodes, degree %" PRIu64 ", %g %% remote, %" PRIu64 " iterations, seed %" PRIu64 "\n",
-               opt.nodes, opt.degree, opt.remote_percent, opt.iters, opt.seed);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "em3d: %.6f s for the iterations on %u nodes; %.2f %% of the edges cross\n", end - begin, bz_nodes(),
-                100.0 * (double)crossing / (double)(opt.nodes * opt.degree));
-    }
-    return 0;
+#ifdef TUNED
+    /* All at once instead of one after the other. */
+    for (unsigned part = 0; part < PARTS; part++)
+        if (owner(part) != self()) bz_check_out(values[kind][part], (part_begin(part + 1) - part_begin(part)) * sizeof(double), 0);
+#endif
 }
+static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

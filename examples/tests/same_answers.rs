@@ -11,6 +11,10 @@ blizzard_test_harness::tests! {
     fetch,
     histogram,
     em3d,
+    em3d_forms,
+    em3d_mpi,
+    unstructured_forms,
+    unstructured_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -27,11 +31,19 @@ fn output(command: &mut Command) -> String {
 }
 
 fn compile(source: &Path) -> (TempDir, PathBuf) {
+    compile_with(&[], source)
+}
+
+fn compile_with(options: &[&str], source: &Path) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let flags = |option| tool::config(option).unwrap();
     let mut cc = tool("cc");
-    cc.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags("--cflags")).arg(source).args(flags("--libs"));
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(options)
+        .args(flags("--cflags"))
+        .arg(source)
+        .args(flags("--libs"));
     output(cc.arg("-lm").arg("-o").arg(&program));
     (folder, program)
 }
@@ -84,6 +96,71 @@ fn em3d() {
     compare(&program, &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"], all);
     compare(&program, &["--nodes", "128", "--iters", "0"], &[4]);
     compare(&program, &["--nodes", "1000", "--iters", "3", "--degree", "17", "--remote-percent", "0"], &[3, 32]);
+}
+
+type Sizes = [&'static [&'static str]; 3];
+
+const EM3D: Sizes = [
+    &["--nodes", "1920", "--iters", "5"],
+    &["--nodes", "130", "--iters", "3", "--degree", "1", "--remote-percent", "100"],
+    &["--nodes", "1000", "--iters", "2", "--degree", "17", "--remote-percent", "0"],
+];
+const UNSTRUCTURED: Sizes =
+    [&["--side", "12", "--iters", "7"], &["--side", "3", "--iters", "9"], &["--side", "2", "--iters", "0"]];
+
+/// What the plain form prints for each size.
+fn of_plain(application: &str, sizes: Sizes) -> [String; 3] {
+    let source = repository().join("bench-apps").join(application).join(application).with_extension("c");
+    let (_folder, program) = compile(&source);
+    sizes.map(|args| output(Command::new(&program).args(args)))
+}
+
+/// The forms on shared memory print what the plain one does, on any number of nodes.
+fn forms(application: &str, sizes: Sizes) {
+    let (shared, expected) = (format!("{application}.c"), of_plain(application, sizes));
+    for (options, source) in [(&[][..], &*shared), (&["-DTUNED"], &shared), (&[], "custom.c")] {
+        let (folder, program) = compile_with(options, &repository().join("bench-apps").join(application).join(source));
+        let rewritten = folder.path().join("rewritten");
+        tool::rewrite(&program, &rewritten, tool::Mode::TESTS).and_then(|outcome| outcome.success()).unwrap();
+        for (args, expected) in sizes.iter().zip(&expected) {
+            for n in ["1", "2", "3", "4", "8"] {
+                let mut launch = tool::blizzard(["run", "-n", n, "--"]);
+                assert_eq!(output(launch.arg(&rewritten).args(*args)), *expected, "{source}, {n} nodes, {args:?}");
+            }
+        }
+    }
+}
+
+fn mpi(application: &str, sizes: Sizes) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let mut mpicc = tool("mpicc");
+    mpicc.args(["-O2", "-Wall", "-Wextra"]).arg(repository().join("bench-apps").join(application).join("mpi.c"));
+    output(mpicc.args(["-lm", "-o"]).arg(&program));
+    for (args, expected) in sizes.iter().zip(of_plain(application, sizes)) {
+        for n in ["1", "2", "3", "8"] {
+            let mut run = tool("mpirun");
+            run.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            run.args(["--oversubscribe", "-n", n]).arg(&program).args(*args);
+            assert_eq!(output(&mut run), expected, "{n} processes, {args:?}");
+        }
+    }
+}
+
+fn em3d_forms() {
+    forms("em3d", EM3D);
+}
+
+fn em3d_mpi() {
+    mpi("em3d", EM3D);
+}
+
+fn unstructured_forms() {
+    forms("unstructured", UNSTRUCTURED);
+}
+
+fn unstructured_mpi() {
+    mpi("unstructured", UNSTRUCTURED);
 }
 
 /// Each kernel, at a size that takes no time.

@@ -1,13 +1,14 @@
 //! `blizzard demo`: the whole of Blizzard on one program.
 //!
-//! Input: numbers of nodes. Output: a table on standard output; an error if a checksum differs.
+//! Input: numbers of nodes. Output: a table and bars on standard output; an error if a checksum differs.
 //!
-//! Builds EM3D (its source is part of this executable) with the system's C compiler, rewrites it, audits the result, runs the
-//! plain program and then the rewritten one on several numbers of nodes, compares the checksums, and prints a table. Everything it makes is in
+//! Builds three forms of a program (their sources are part of this executable) with the system's C compiler, rewrites them, audits the results, runs the
+//! plain program and each form on several numbers of nodes, compares the checksums, and prints a table. Everything it makes is in
 //! a temporary folder that is gone afterwards.
 //!
-//! Times are those of EM3D's iterations alone, the median of a number of runs. Executed checks are counted in a run of their own with a
-//! counting rewrite, because counting takes time.
+//! Times are those of the program's iterations alone. All runs take turns, so that what disturbs the machine disturbs all of them; shown are the median time, and
+//! the median of the ratios to the plain program's run of the same turn. Executed checks are counted in a run of their own with a counting rewrite,
+//! because counting takes time.
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
@@ -29,32 +30,51 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const SOURCE: &str = include_str!("../../../bench-apps/em3d/em3d.c");
+const SOURCES: [(&str, &str); 3] = [
+    ("unstructured.h", include_str!("../../../bench-apps/unstructured/unstructured.h")),
+    ("unstructured.c", include_str!("../../../bench-apps/unstructured/unstructured.c")),
+    ("custom.c", include_str!("../../../bench-apps/unstructured/custom.c")),
+];
 
-/// Build, rewrite and run the benchmark EM3D: plain, then on 1, 2 and 4 nodes
+/// A form of the program: its name in the table, and its source with the compiler's option.
+struct Form {
+    name: &'static str,
+    source: &'static str,
+    option: Option<&'static str>,
+}
+
+/// The first one, without Blizzard, is the plain program.
+const FORMS: [Form; 3] = [
+    Form { name: "transparent", source: "unstructured.c", option: None },
+    Form { name: "large blocks", source: "unstructured.c", option: Some("-DTUNED") },
+    Form { name: "own protocol", source: "custom.c", option: None },
+];
+
+/// Build, rewrite and run a program that shares memory: plain, then on 1 and 2 nodes
 ///
-/// The graph is that of the thesis that Blizzard follows: 192,000 graph nodes of degree 5, 5 % of the edges remote, 20 iterations.
+/// The program computes the flow of a gas on a mesh, after the application "unstructured" of the thesis that Blizzard follows. Three forms: shared memory as it
+/// is; with larger blocks, at home where they are used (bz_alloc_with); with a protocol of its own (tempest.h).
 /// The exit status is 1 if a run's checksum differs from the plain program's.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard demo\n  \
-    blizzard demo --nodes 1,2 --graph-nodes 19200    # smaller")]
+    blizzard demo --nodes 2,4 --side 21    # as large as in the thesis")]
 pub struct DemoCommand {
     /// Numbers of node processes to run on
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4", value_parser = node_count)]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2", value_parser = node_count)]
     nodes: Vec<u32>,
-    /// Nodes of EM3D's graph
-    #[arg(long, value_name = "N", default_value_t = 192_000)]
-    graph_nodes: u64,
-    /// Iterations of EM3D
+    /// Points of the mesh each way
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    side: u64,
+    /// Iterations of the program
     #[arg(long, value_name = "N", default_value_t = 20)]
     iters: u64,
     /// Runs of which the median time is shown
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }
 
-/// What one run of EM3D says.
+/// What one run of the program says.
 #[derive(Debug, Clone, PartialEq)]
 struct Reading {
     checksum: String,
@@ -66,7 +86,9 @@ struct Reading {
 #[derive(Debug)]
 struct Row {
     name: String,
-    reading: Reading,
+    seconds: f64,
+    /// To the plain program.
+    ratio: f64,
     counts: Option<Counts>,
 }
 
@@ -84,16 +106,25 @@ struct Launched {
     totals: serde_json::Value,
 }
 
-/// EM3D, compiled and rewritten, in a temporary folder.
+/// A form of the program, compiled and rewritten, in a temporary folder.
 struct Prepared {
+    name: &'static str,
     program: PathBuf,
     rewritten: PathBuf,
     counting: PathBuf,
-    stats: PathBuf,
     /// What was inserted, in words.
     summary: String,
     rewriting: Duration,
     audit: audit::Audit,
+}
+
+/// What is run in each turn, and what its runs said.
+struct Configuration<'a> {
+    name: String,
+    form: &'a Prepared,
+    /// None: the plain program.
+    nodes: Option<u32>,
+    runs: Vec<Launched>,
 }
 
 impl DemoCommand {
@@ -103,92 +134,111 @@ impl DemoCommand {
             .ok_or_else(|| Error::new("the demonstration needs a C compiler: install gcc or clang, or set CC"))?;
         let folder = scratch::folder("demo")?;
         let progress = self.progress();
-        let prepared = prepare(&compiler, folder.path(), &progress)?;
-        let rows = self.measure(&prepared, &progress)?;
-        drop(progress);
-        print(&self.report(&compiler, &prepared, &rows))?;
-        match prepared.audit.open.first() {
-            None => Ok(ExitCode::SUCCESS),
-            Some(first) => Err(Error::new(format!(
-                "the audit of the rewritten program has {} findings",
-                prepared.audit.open.len()
-            ))
-            .because(format!("{:#x} ({}): {}", first.at, first.place, first.reason))
-            .help("blizzard verify lists them for a program of your own")),
+        for (name, text) in SOURCES {
+            fs::write(folder.path().join(name), text)
+                .map_err(|e| Error::new("cannot write the program's source").because(e))?;
         }
+        let forms: Vec<_> =
+            FORMS.iter().map(|form| prepare(&compiler, form, folder.path(), &progress)).collect::<Result<_>>()?;
+        let rows = self.measure(&forms, &folder.path().join("stats.json"), &progress)?;
+        drop(progress);
+        print(&self.report(&compiler, &forms, &rows))?;
+        let Some((form, first)) = forms.iter().find_map(|form| Some((form, form.audit.open.first()?))) else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        Err(Error::new(format!(
+            "the audit of the rewritten program has {} findings ({})",
+            form.audit.open.len(),
+            form.name
+        ))
+        .because(format!("{:#x} ({}): {}", first.at, first.place, first.reason))
+        .help("blizzard verify lists them for a program of your own"))
     }
 
     /// The bar that shows how far the demonstration is; hidden where standard error is not a terminal.
     fn progress(&self) -> Progress {
-        let configurations = 1 + self.nodes.len() as u64;
-        let steps = 3 + u64::from(self.runs) * configurations + self.nodes.len() as u64;
+        let launched = (FORMS.len() * self.nodes.len()) as u64;
+        let steps = 3 * FORMS.len() as u64 + u64::from(self.runs) * (1 + launched) + launched;
         progress::begin(steps, "[{bar:24}] {pos}/{len} {wide_msg}")
     }
 
-    /// Runs the plain program, then the rewritten one on each number of nodes.
-    fn measure(&self, prepared: &Prepared, progress: &Progress) -> Result<Vec<Row>> {
-        let args = ["--nodes", &self.graph_nodes.to_string(), "--iters", &self.iters.to_string()].map(str::to_owned);
-        let plain = self.median(|run| {
-            step(progress, format!("plain program, run {run} of {}", self.runs), || {
-                Ok(Launched { reading: run_plain(&prepared.program, &args)?, totals: serde_json::Value::Null })
-            })
-        })?;
-        let mut rows = vec![Row { name: "plain program".into(), reading: plain.reading, counts: None }];
-        for &nodes in &self.nodes {
-            let name = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
-            let timed = self.median(|run| {
-                step(progress, format!("{name}, run {run} of {}", self.runs), || {
-                    run_launched(&prepared.rewritten, nodes, &args, &prepared.stats)
-                })
-            })?;
+    /// Runs the plain program and each form on each number of nodes, in turn. All must have computed the same.
+    fn measure(&self, forms: &[Prepared], stats: &Path, progress: &Progress) -> Result<Vec<Row>> {
+        let args = [("--side", self.side), ("--iters", self.iters)]
+            .map(|(name, value)| [name.to_owned(), value.to_string()])
+            .concat();
+        let mut all = vec![Configuration { name: "plain program".into(), form: &forms[0], nodes: None, runs: vec![] }];
+        for form in forms {
+            for &nodes in &self.nodes {
+                let name = format!("{}, {nodes} node{}", form.name, if nodes == 1 { "" } else { "s" });
+                all.push(Configuration { name, form, nodes: Some(nodes), runs: vec![] });
+            }
+        }
+        let mut expected = None;
+        for turn in 1..=self.runs {
+            for configuration in &mut all {
+                let Configuration { name, form, nodes, runs } = configuration;
+                let run = step(progress, format!("{name}, run {turn} of {}", self.runs), || match *nodes {
+                    None => Ok(Launched { reading: run_plain(&form.program, &args)?, totals: serde_json::Value::Null }),
+                    Some(nodes) => run_launched(&form.rewritten, nodes, &args, stats),
+                })?;
+                same_as_plain(expected.get_or_insert_with(|| run.reading.clone()), name, &run.reading)?;
+                runs.push(run);
+            }
+        }
+        let plain: Vec<f64> = all[0].runs.iter().map(|run| run.reading.seconds).collect();
+        let row = |Configuration { name, form, nodes, runs }| {
+            let Some(nodes) = nodes else {
+                return Ok(Row { name, seconds: median(plain.clone()), ratio: 1.0, counts: None });
+            };
             let counted = step(progress, format!("{name}, counting checks"), || {
-                run_launched(&prepared.counting, nodes, &args, &prepared.stats)
+                run_launched(&form.counting, nodes, &args, stats)
             })?;
-            same_as_plain(&rows[0].reading, &name, &timed.reading)?;
-            same_as_plain(&rows[0].reading, &name, &counted.reading)?;
+            same_as_plain(expected.as_ref().unwrap_or(&counted.reading), &name, &counted.reading)?;
+            let totals = &runs[runs.len() - 1].totals;
             let counts = Counts {
                 checks: sum(&counted.totals, &["load_checks", "store_checks"])?,
-                misses: sum(&timed.totals, &["read_misses", "write_misses", "upgrades"])?,
-                messages: sum(&timed.totals, &["messages_sent"])?,
-                bytes: sum(&timed.totals, &["bytes_sent"])?,
+                misses: sum(totals, &["read_misses", "write_misses", "upgrades", "user_faults"])?,
+                messages: sum(totals, &["messages_sent"])?,
+                bytes: sum(totals, &["bytes_sent", "bulk_bytes"])?,
             };
-            rows.push(Row { name, reading: timed.reading, counts: Some(counts) });
-        }
-        Ok(rows)
+            let seconds: Vec<f64> = runs.iter().map(|run| run.reading.seconds).collect();
+            let ratio = median(seconds.iter().zip(&plain).map(|(own, plain)| own / plain).collect());
+            Ok(Row { name, seconds: median(seconds), ratio, counts: Some(counts) })
+        };
+        all.into_iter().map(row).collect()
     }
 
-    fn report(&self, compiler: &Compiler, prepared: &Prepared, rows: &[Row]) -> String {
-        let audit = match prepared.audit.open.len() {
+    fn report(&self, compiler: &Compiler, forms: &[Prepared], rows: &[Row]) -> String {
+        let audit = match forms.iter().map(|form| form.audit.open.len()).sum() {
             0 => "nothing open".to_owned(),
             open => format!("{open} findings open"),
         };
         format!(
-            "EM3D, {} graph nodes, degree 5, 5 % remote, {} iterations; compiled by {} -O2\n\
-             rewritten in {:.1} ms; {}; audit: {audit}\n\n{}\n\
-             all checksums are {}\n\
-             time: of the iterations, median of {} {}; checks: counted in a separate run\n{}",
-            grouped(self.graph_nodes),
+            "gas on a mesh of {} points, {} iterations; compiled by {} -O2\n\
+             rewritten in {:.1} ms; {}; audit: {audit}\n\n{}\n{}\n{}\n\
+             all checksums are equal\n\
+             time: of the iterations; {} {} each, in turn; median, and median of the ratios in a turn\n\
+             checks: counted in a separate run; misses, messages, bytes: of the last run\n{}",
+            grouped(self.side.saturating_pow(3)),
             self.iters,
             compiler.name(),
-            prepared.rewriting.as_secs_f64() * 1e3,
-            prepared.summary,
+            forms[0].rewriting.as_secs_f64() * 1e3,
+            forms[0].summary,
             table(rows),
-            rows[0].reading.checksum,
+            bars(rows),
+            verdict(rows),
             self.runs,
             if self.runs == 1 { "run" } else { "runs" },
             processors_note(&self.nodes),
         )
     }
+}
 
-    /// Runs `one` as often as asked; the run with the median time. All must have computed the same.
-    fn median(&self, mut one: impl FnMut(u32) -> Result<Launched>) -> Result<Launched> {
-        let mut all = (1..=self.runs).map(&mut one).collect::<Result<Vec<_>>>()?;
-        for later in &all[1..] {
-            same_as_plain(&all[0].reading, "a repeated run", &later.reading)?;
-        }
-        all.sort_by(|a, b| a.reading.seconds.total_cmp(&b.reading.seconds));
-        Ok(all.swap_remove(all.len() / 2))
-    }
+/// The middle one of at least one number; of an even count the upper of two.
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
 }
 
 /// Does one step of the demonstration, shown by the bar.
@@ -199,11 +249,13 @@ fn step<T>(progress: &Progress, what: String, work: impl FnOnce() -> Result<T>) 
     Ok(done)
 }
 
-/// Compiles EM3D, rewrites it twice (once with counting), and audits the result.
-fn prepare(compiler: &Compiler, folder: &Path, progress: &Progress) -> Result<Prepared> {
-    let at = |name: &str| folder.join(name);
-    let (program, rewritten, counting) = (at("em3d"), at("em3d.blz"), at("em3d.count"));
-    step(progress, format!("compiling EM3D with {}", compiler.name()), || compile(compiler, &at("em3d.c"), &program))?;
+/// Compiles a form of the program, rewrites it twice (once with counting), and audits the result.
+fn prepare(compiler: &Compiler, form: &Form, folder: &Path, progress: &Progress) -> Result<Prepared> {
+    let at = |kind: &str| folder.join(format!("{}.{kind}", form.name.replace(' ', "-")));
+    let (program, rewritten, counting) = (at("plain"), at("blz"), at("count"));
+    step(progress, format!("compiling the program ({}) with {}", form.name, compiler.name()), || {
+        compile(compiler, form, &folder.join(form.source), &program)
+    })?;
     let (summary, rewriting) = step(progress, "rewriting".into(), || {
         let began = Instant::now();
         let summary = rewrite(&program, &rewritten, &Options::default())?;
@@ -213,14 +265,13 @@ fn prepare(compiler: &Compiler, folder: &Path, progress: &Progress) -> Result<Pr
     })?;
     let audit = step(progress, "auditing the rewritten program".into(), || {
         let bytes = fs::read(&rewritten).map_err(|e| Error::new("cannot read the rewritten program").because(e))?;
-        audit::verify(&bytes, "em3d.blz")
+        audit::verify(&bytes, "unstructured.blz")
     })?;
-    Ok(Prepared { program, rewritten, counting, stats: at("stats.json"), summary, rewriting, audit })
+    Ok(Prepared { name: form.name, program, rewritten, counting, summary, rewriting, audit })
 }
 
-/// Compiles EM3D as a user would: `cc -O2 $(blizzard config --cflags) em3d.c $(blizzard config --libs)`.
-fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
-    fs::write(source, SOURCE).map_err(|e| Error::new("cannot write the source of EM3D").because(e))?;
+/// Compiles it as a user would: `cc -O2 $(blizzard config --cflags) unstructured.c $(blizzard config --libs) -lm`.
+fn compile(compiler: &Compiler, form: &Form, source: &Path, program: &Path) -> Result<()> {
     let client = Client::install()?;
     let mut command = compiler.command();
     // The compiler's temporary files go where ours are, and it ends when we do: interrupted, it would leave them.
@@ -228,17 +279,18 @@ fn compile(compiler: &Compiler, source: &Path, program: &Path) -> Result<()> {
     sys::tie_to_parent(&mut command, &[]);
     let output = command
         .args(["-O2", "-std=c11"])
+        .args(form.option)
         .arg(client.cflags())
         .arg(source)
         .args(client.libs())
-        .arg("-o")
+        .args(["-lm", "-o"])
         .arg(program)
         .output()
         .map_err(|e| Error::new(format!("cannot run {}", compiler.name())).because(e))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(Error::new(format!("{} cannot compile EM3D", compiler.name()))
+    Err(Error::new(format!("{} cannot compile the program", compiler.name()))
         .because(last_lines(&output.stderr))
         .help("the C library's headers may be missing: on Debian, install libc6-dev"))
 }
@@ -250,7 +302,7 @@ fn rewrite(program: &Path, output: &Path, options: &Options) -> Result<String> {
     libraries::prepare(program, &source)?;
     let failed = |e: std::io::Error| Error::new("cannot write the rewritten program").because(e);
     let mut file = AtomicFile::new(output, 0o700);
-    let report = pipeline::rewrite_program(&input, "em3d", &options, &source.record(), &mut file);
+    let report = pipeline::rewrite_program(&input, "unstructured", &options, &source.record(), &mut file);
     file.failure().map_or(Ok(()), |e| Err(failed(e)))?;
     let report = report?;
     file.finish().map_err(failed)?;
@@ -295,16 +347,17 @@ fn last_lines(stderr: &[u8]) -> String {
     lines[lines.len().saturating_sub(8)..].join("\n    ")
 }
 
-/// EM3D's checksum from standard output and its time from standard error.
+/// The checksum from standard output and its time from standard error.
 fn read(output: &Output) -> Result<Reading> {
     let text = String::from_utf8_lossy(&output.stdout);
     let checksums: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("checksum ")).collect();
     let errors = String::from_utf8_lossy(&output.stderr);
-    let seconds =
-        errors.lines().find_map(|line| line.strip_prefix("em3d: ")?.split_once(" s for")?.0.parse::<f64>().ok());
+    let seconds = errors
+        .lines()
+        .find_map(|line| line.strip_prefix("unstructured: ")?.split_once(" s for")?.0.parse::<f64>().ok());
     match (checksums.as_slice(), seconds) {
         ([checksum], Some(seconds)) => Ok(Reading { checksum: (*checksum).to_owned(), seconds }),
-        _ => Err(Error::new("EM3D did not print one checksum and its time").because(last_lines(&output.stderr))),
+        _ => Err(Error::new("the program did not print one checksum and its time").because(last_lines(&output.stderr))),
     }
 }
 
@@ -336,7 +389,6 @@ fn processors_note(nodes: &[u32]) -> String {
 
 fn table(rows: &[Row]) -> String {
     let header = ["", "time", "to plain", "checks executed", "misses", "messages", "bytes"].map(str::to_owned);
-    let plain = rows[0].reading.seconds;
     let mut cells = vec![header];
     for row in rows {
         let counts = row
@@ -344,8 +396,8 @@ fn table(rows: &[Row]) -> String {
             .as_ref()
             .map_or([const { String::new() }; 4], |c| [c.checks, c.misses, c.messages, c.bytes].map(grouped));
         let [checks, misses, messages, bytes] = counts;
-        let time = format!("{:.3} s", row.reading.seconds);
-        let ratio = format!("{:.2}", row.reading.seconds / plain);
+        let time = format!("{:.3} s", row.seconds);
+        let ratio = format!("{:.2}", row.ratio);
         cells.push([row.name.clone(), time, ratio, checks, misses, messages, bytes]);
     }
     let widths: [usize; 7] = std::array::from_fn(|k| cells.iter().map(|row| row[k].len()).max().unwrap_or(0));
@@ -359,6 +411,33 @@ fn table(rows: &[Row]) -> String {
     cells.iter().map(line).collect()
 }
 
+/// Columns of the longest bar.
+const LONGEST: f64 = 48.0;
+
+/// The ratios as bars, in eighths of a column.
+fn bars(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let most = rows.iter().map(|row| row.ratio).fold(1.0, f64::max);
+    let bar = |ratio: f64| {
+        let eighths = (ratio / most * LONGEST * 8.0).round() as usize;
+        let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+        "█".repeat(eighths / 8) + part
+    };
+    rows.iter().map(|row| format!("{:<width$}  {} {:.2}\n", row.name, bar(row.ratio), row.ratio)).collect()
+}
+
+/// Which one was fastest, in a line.
+fn verdict(rows: &[Row]) -> String {
+    match rows.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
+        Some(best) if best.ratio < 1.0 => {
+            format!("{} runs {:.2} times as fast as the plain program", best.name, 1.0 / best.ratio)
+        }
+        _ => {
+            "nothing was faster than the plain program: nodes need a processor each, with nothing else to do".to_owned()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn checksum_and_time_are_read_from_em3ds_output() {
+    fn checksum_and_time_are_read_from_the_programs_output() {
         let output = |out: &str, err: &str| Output {
             status: std::process::ExitStatus::from_raw(0),
             stdout: out.into(),
             stderr: err.into(),
         };
-        let time = "em3d: 0.250000 s for the iterations on 2 nodes; 4.70 % of the edges cross\n";
-        assert_eq!(read(&output("em3d …\nchecksum 0x12\n", time)).unwrap(), reading("0x12", 0.25));
+        let time = "unstructured: 0.250000 s for the iterations on 2 nodes\n";
+        assert_eq!(read(&output("unstructured …\nchecksum 0x12\n", time)).unwrap(), reading("0x12", 0.25));
         assert!(read(&output("checksum 0x12\nchecksum 0x12\n", time)).is_err());
         assert!(read(&output("", time)).is_err());
         assert!(read(&output("checksum 0x12\n", "")).is_err());
@@ -388,13 +467,14 @@ mod tests {
         assert!(error.contains("2 nodes") && error.contains("0x1") && error.contains("0x2"), "{error}");
     }
 
+    fn row(name: &str, seconds: f64, ratio: f64, counts: Option<Counts>) -> Row {
+        Row { name: name.into(), seconds, ratio, counts }
+    }
+
     #[test]
     fn the_table_is_aligned() {
         let counts = Counts { checks: 12_345_678, misses: 90, messages: 1_000, bytes: 128_000 };
-        let rows = [
-            Row { name: "plain program".into(), reading: reading("0", 0.5), counts: None },
-            Row { name: "2 nodes".into(), reading: reading("0", 0.625), counts: Some(counts) },
-        ];
+        let rows = [row("plain program", 0.5, 1.0, None), row("2 nodes", 0.625, 1.25, Some(counts))];
         let expected = [
             "                  time  to plain  checks executed  misses  messages    bytes",
             "plain program  0.500 s      1.00",
@@ -404,16 +484,25 @@ mod tests {
     }
 
     #[test]
+    fn bars_are_as_long_as_the_ratios_say_and_the_fastest_is_named() {
+        let rows = [row("plain", 1.0, 1.0, None), row("a", 2.0, 2.0, None), row("b", 0.51, 0.51, None)];
+        let expected = [
+            format!("plain  {} 1.00", "█".repeat(24)),
+            format!("a      {} 2.00", "█".repeat(48)),
+            format!("b      {}▎ 0.51", "█".repeat(12)),
+        ];
+        assert_eq!(bars(&rows).lines().collect::<Vec<_>>(), expected);
+        assert_eq!(verdict(&rows), "b runs 1.96 times as fast as the plain program");
+        assert!(verdict(&rows[..2]).starts_with("nothing was faster"));
+    }
+
+    #[test]
     fn numbers_are_grouped_by_three() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]
-    fn the_median_run_is_chosen_and_repeated_runs_must_agree() {
-        let demo = DemoCommand { nodes: vec![1], graph_nodes: 128, iters: 1, runs: 3 };
-        let launched = |reading| Ok(Launched { reading, totals: serde_json::Value::Null });
-        let median = demo.median(|run| launched(reading("0x1", [9.0, 1.0, 4.0][run as usize - 1]))).unwrap();
-        assert_eq!(median.reading.seconds, 4.0);
-        assert!(demo.median(|run| launched(reading(&format!("{run}"), 1.0))).is_err());
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![9.0, 1.0, 4.0]), 4.0);
     }
 }

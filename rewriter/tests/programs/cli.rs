@@ -531,18 +531,21 @@ fn help_that_cannot_be_written_is_an_error() {
 
 fn the_demonstration_shows_equal_checksums_and_misses() {
     let bench = Bench::new();
-    let (out, err, status) =
-        bench.run(&["demo", "--nodes", "1,2,3", "--graph-nodes", "1920", "--iters", "3", "--runs", "1"]);
+    let (out, err, status) = bench.run(&["demo", "--nodes", "1,2,3", "--side", "12", "--iters", "3", "--runs", "1"]);
     assert_eq!((err.as_str(), status), ("", 0), "{out}");
     let row = |name: &str| {
         let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {out}"));
         line.replace(',', "").split_whitespace().skip(3).map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
     };
     // Checks executed, misses, messages, bytes.
-    let (one, two) = (row("1 node "), row("2 nodes "));
-    assert!(one[0] > 0 && one[1] == 0, "{out}");
-    assert!(two.iter().all(|&n| n > 0), "{out}");
-    assert!(out.contains("all checksums are 0x"), "{out}");
+    for form in ["transparent", "large blocks", "own protocol"] {
+        let (one, two) = (row(&format!("{form}, 1 node ")), row(&format!("{form}, 2 nodes ")));
+        assert!(one[0] > 0 && one[1] == 0, "{out}");
+        assert!(two.iter().all(|&n| n > 0), "{out}");
+    }
+    assert!(out.contains("\nall checksums are equal\n"), "{out}");
+    // Each row has a bar, with the table's ratio.
+    assert_eq!(out.lines().filter(|line| line.contains('\u{2588}')).count(), 1 + 3 * 3, "{out}");
 }
 
 fn without_a_compiler_the_demonstration_says_so_in_one_line() {

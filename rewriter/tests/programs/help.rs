@@ -46,6 +46,7 @@ const OTHERS: [&str; 2] = ["clang", "gdb"];
 fn prepared() -> (tempfile::TempDir, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::copy(repository.join("bench-apps/em3d/em3d.h"), folder.path().join("em3d.h")).unwrap();
     for (source, name) in [("bench-apps/em3d/em3d.c", "em3d.c"), ("examples/heat.c", "heat.c")] {
         std::fs::copy(repository.join(source), folder.path().join(name)).unwrap();
         let program = name.trim_end_matches(".c");

@@ -1,0 +1,297 @@
+/* Unstructured: the flow of a gas on a static mesh. What all forms have in common.
+ *
+ * Points of the mesh have five quantities (density, momentum, energy). An iteration goes over the edges, then over the faces of the surface. Each adds a
+ * flux, computed from the quantities of its points, to their sums. Then each point's quantities change by its sums.
+ * Source: Reinhardt, "Mechanisms for Distributed Shared Memory" (1996), section 2.4.6.
+ *
+ * The mesh is a cube of --side points each way, cut into tetrahedra: each point has edges to seven of its neighbours. Whoever computes does not know that:
+ * edges and faces are lists of points. Run node k of n owns the points from Pk/n to P(k+1)/n, and the edges and faces whose first point it owns.
+ *
+ * Sums are integers in units of 2^-32, so their order does not matter. Thus the checksum, which is taken over the bits of all quantities, is the same for any
+ * number of run nodes and for the plain program.
+ *
+ * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the iterations.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { QUANTITIES = 5 };
+#define UNIT 0x1p32
+#define STEP 0x1p-10
+
+/* A point: one block of memory. `pressure` and `sound` (its speed) follow from the others. */
+struct point {
+    double density, momentum[3], energy, pressure, sound, spare;
+};
+struct sums {
+    int64_t of[QUANTITIES];
+};
+/* Places of points, in the arrays below. */
+struct edge {
+    int a, b;
+    double normal[3];
+    double area;
+};
+struct face {
+    int at[3];
+    double normal[3];
+};
+
+static struct {
+    int side;
+    uint64_t iters;
+} opt = {21, 5};
+
+static struct edge *edges;
+static struct face *faces;
+static int edge_count, face_count;
+
+/* ---- The form ---- */
+
+/* Points by place; those of others as far as an edge or a face of this run node has them. */
+static struct point *points;
+/* By place: what this run node has added. Private, zero at first. */
+static struct sums *sums;
+
+/* This run node, and how many there are; right when begin_run has returned. */
+static unsigned self(void);
+static unsigned run_nodes(void);
+static void begin_run(int *argc, char ***argv);
+static void end_run(void);
+/* Memory for the points of this run node; afterwards its own have places. */
+static void make_points(void);
+/* The place of a point that this run node uses. */
+static int place_of(int point);
+/* The mesh is built and the own points have their first quantities. On return others' may be read. */
+static void built(void);
+/* This run node has added all of its fluxes. Returns the sums of all run nodes, right for own points, to be set to zero by the caller. */
+static struct sums *merged(void);
+/* Own points have new quantities. On return others' may be read. */
+static void updated(void);
+/* Of a number on each run node; all call it. */
+static uint64_t sum_of_all(uint64_t value);
+
+static void *need(void *p) {
+    if (!p) {
+        fprintf(stderr, "unstructured: out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+static void *zeros(size_t count, size_t bytes) { return need(calloc(count ? count : 1, bytes)); }
+
+/* ---- The partition ---- */
+
+static int all_points(void) { return opt.side * opt.side * opt.side; }
+static int begin_of(unsigned node) { return (int)((int64_t)all_points() * node / run_nodes()); }
+static int own_points(void) { return begin_of(self() + 1) - begin_of(self()); }
+static inline unsigned owner(int point) {
+    unsigned node = (unsigned)((int64_t)point * run_nodes() / all_points());
+    while (point >= begin_of(node + 1)) node++;
+    return node;
+}
+
+/* ---- The mesh ---- */
+
+static uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+/* In [0, 1), of a point and a purpose. */
+static double draw(int point, int purpose) { return (double)(mix(mix((uint64_t)point) + (uint64_t)purpose) >> 11) * 0x1p-53; }
+
+/* The point `dx`, `dy`, `dz` further on, or -1. */
+static int beyond(int point, int dx, int dy, int dz) {
+    int s = opt.side, x = point % s + dx, y = point / s % s + dy, z = point / s / s + dz;
+    return x < s && y < s && z < s ? (z * s + y) * s + x : -1;
+}
+
+static void add_edges(int point) {
+    for (int direction = 1; direction < 8; direction++) {
+        int d[3] = {direction & 1, direction >> 1 & 1, direction >> 2};
+        int to = beyond(point, d[0], d[1], d[2]);
+        if (to < 0) continue;
+        double length = sqrt(d[0] + d[1] + d[2]);
+        struct edge *e = &edges[edge_count++];
+        *e = (struct edge){.a = place_of(point), .b = place_of(to), .area = (1 + draw(point, direction) / 64) / length};
+        for (int i = 0; i < 3; i++) e->normal[i] = d[i] / length;
+    }
+}
+
+/* Two triangles for each square of the surface. */
+static void add_faces(int point) {
+    int s = opt.side, at[3] = {point % s, point / s % s, point / s / s};
+    for (int axis = 0; axis < 3; axis++) {
+        if (at[axis] != 0 && at[axis] != s - 1) continue;
+        int u[3] = {axis == 1, axis == 2, axis == 0}, v[3] = {axis == 2, axis == 0, axis == 1};
+        int one = beyond(point, u[0], u[1], u[2]), two = beyond(point, v[0], v[1], v[2]);
+        int both = beyond(point, u[0] + v[0], u[1] + v[1], u[2] + v[2]);
+        if (both < 0) continue;
+        for (int half = 0; half < 2; half++) {
+            struct face *f = &faces[face_count++];
+            *f = (struct face){.at = {place_of(point), place_of(half ? two : one), place_of(both)}};
+            f->normal[axis] = at[axis] ? 0.5 : -0.5;
+        }
+    }
+}
+
+static void derive(struct point *p) {
+    double square = p->momentum[0] * p->momentum[0] + p->momentum[1] * p->momentum[1] + p->momentum[2] * p->momentum[2];
+    p->pressure = 0.4 * (p->energy - 0.5 * square / p->density);
+    p->sound = sqrt(1.4 * p->pressure / p->density);
+}
+
+static void build(void) {
+    make_points();
+    edges = zeros((size_t)own_points() * 7, sizeof *edges);
+    faces = zeros((size_t)own_points() * 6, sizeof *faces);
+    for (int point = begin_of(self()); point < begin_of(self() + 1); point++) {
+        struct point *p = &points[place_of(point)];
+        p->density = 1 + draw(point, 10) / 8;
+        for (int i = 0; i < 3; i++) p->momentum[i] = (draw(point, 11 + i) - 0.5) / 8;
+        p->energy = 2.5 + draw(point, 14) / 8;
+        derive(p);
+        add_edges(point);
+        add_faces(point);
+    }
+    built();
+}
+
+/* ---- The computation ---- */
+
+static void add(struct sums *sums, int quantity, double flux) { sums->of[quantity] += (int64_t)(flux * UNIT); }
+
+/* The flux of Rusanov from a to b. */
+static void over_edges(void) {
+    for (int i = 0; i < edge_count; i++) {
+        const struct edge *e = &edges[i];
+        const struct point *a = &points[e->a], *b = &points[e->b];
+        struct sums *to_a = &sums[e->a], *to_b = &sums[e->b];
+        double va = (a->momentum[0] * e->normal[0] + a->momentum[1] * e->normal[1] + a->momentum[2] * e->normal[2]) / a->density;
+        double vb = (b->momentum[0] * e->normal[0] + b->momentum[1] * e->normal[1] + b->momentum[2] * e->normal[2]) / b->density;
+        double fast_a = fabs(va) + a->sound, fast_b = fabs(vb) + b->sound, fast = fast_a > fast_b ? fast_a : fast_b;
+        double half = 0.5 * e->area, flux[QUANTITIES];
+        flux[0] = half * (va * a->density + vb * b->density - fast * (b->density - a->density));
+        for (int k = 0; k < 3; k++)
+            flux[1 + k] = half * (va * a->momentum[k] + vb * b->momentum[k] + (a->pressure + b->pressure) * e->normal[k] -
+                                  fast * (b->momentum[k] - a->momentum[k]));
+        flux[4] = half * (va * (a->energy + a->pressure) + vb * (b->energy + b->pressure) - fast * (b->energy - a->energy));
+        for (int k = 0; k < QUANTITIES; k++) {
+            add(to_a, k, -flux[k]);
+            add(to_b, k, flux[k]);
+        }
+    }
+}
+
+/* The pressure on a wall. */
+static void over_faces(void) {
+    for (int i = 0; i < face_count; i++) {
+        const struct face *f = &faces[i];
+        double third = (points[f->at[0]].pressure + points[f->at[1]].pressure + points[f->at[2]].pressure) / 9;
+        for (int corner = 0; corner < 3; corner++)
+            for (int k = 0; k < 3; k++) add(&sums[f->at[corner]], 1 + k, -third * f->normal[k]);
+    }
+}
+
+static void over_points(struct sums *of_all) {
+    for (int point = begin_of(self()), place = place_of(point); point < begin_of(self() + 1); point++, place++) {
+        struct point *p = &points[place];
+        struct sums *s = &of_all[place];
+        p->density += (double)s->of[0] * (STEP / UNIT);
+        for (int k = 0; k < 3; k++) p->momentum[k] += (double)s->of[1 + k] * (STEP / UNIT);
+        p->energy += (double)s->of[4] * (STEP / UNIT);
+        derive(p);
+        *s = (struct sums){{0}};
+    }
+}
+
+static uint64_t checksum(void) {
+    uint64_t sum = 0;
+    for (int point = begin_of(self()); point < begin_of(self() + 1); point++) {
+        const struct point *p = &points[place_of(point)];
+        double all[] = {p->density, p->momentum[0], p->momentum[1], p->momentum[2], p->energy};
+        for (int k = 0; k < QUANTITIES; k++) {
+            union { double value; uint64_t bits; } v = {.value = all[k]};
+            sum += mix(v.bits ^ mix((uint64_t)point * QUANTITIES + (uint64_t)k));
+        }
+        if (!(p->pressure > 0)) {
+            fprintf(stderr, "unstructured: the gas is gone at point %d: fewer iterations\n", point);
+            exit(1);
+        }
+    }
+    return sum_of_all(sum);
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void usage(FILE *to) {
+    fprintf(to, "usage: unstructured [--side S] [--iters I]\n"
+                "  --side   points of the cube each way, 2 to 400   [21]\n"
+                "  --iters  iterations                              [5]\n");
+}
+
+static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || v < least || v > most) {
+        if (self() == 0) fprintf(stderr, "unstructured: --%s %s: not a number from %" PRIu64 " to %" PRIu64 "\n", option, text, least, most);
+        exit(2);
+    }
+    return v;
+}
+
+static void parse(int argc, char **argv) {
+    static const struct option names[] = {
+        {"side", required_argument, NULL, 's'}, {"iters", required_argument, NULL, 'i'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    int c;
+    opterr = self() == 0;
+    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        if (c == 's') opt.side = (int)integer("side", optarg, 2, 400);
+        else if (c == 'i') opt.iters = integer("iters", optarg, 0, UINT64_C(1) << 40);
+        else {
+            if (self() == 0) usage(c == 'h' ? stdout : stderr);
+            exit(c == 'h' ? 0 : 2);
+        }
+    }
+    if (optind != argc) {
+        if (self() == 0) usage(stderr);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv) {
+    begin_run(&argc, &argv);
+    parse(argc, argv);
+    build();
+
+    double begin = seconds();
+    for (uint64_t iter = 0; iter < opt.iters; iter++) {
+        over_edges();
+        over_faces();
+        over_points(merged());
+        updated();
+    }
+    double end = seconds();
+
+    uint64_t sum = checksum(), all_edges = sum_of_all((uint64_t)edge_count), all_faces = sum_of_all((uint64_t)face_count);
+    if (self() == 0) {
+        printf("unstructured %d points, %" PRIu64 " edges, %" PRIu64 " faces, %" PRIu64 " iterations\n", all_points(), all_edges, all_faces, opt.iters);
+        printf("checksum 0x%016" PRIx64 "\n", sum);
+        fprintf(stderr, "unstructured: %.6f s for the iterations on %u nodes\n", end - begin, run_nodes());
+    }
+    end_run();
+    return 0;
+}

@@ -2,7 +2,7 @@
 //!
 //! The 128 bytes below rsp belong to the program (psABI 3.2.2, the red zone): no signal handler touches them. Where a function keeps
 //! nothing there, inserted code may, from one instruction of the program to the next: cheaper than moving rsp out of the way. A
-//! function is a connected part of the graph together with all other code between the same function starts.
+//! function is a connected part of the graph, landing pads included, together with all other code between the same function starts.
 //!
 //! Whether anything lies there follows from the accesses. A place that is named relative to rsp lies where its displacement says, and one below is in use.
 //! Where addresses are made from rsp, [`crate::facts::stack_stores`] tells whether a store through one may lie below. What rsp has been raised over may be
@@ -98,7 +98,17 @@ impl RedZone {
                 sets.join(cfg.component[b.ix()], (n + stretch) as u32);
             }
         }
+        // A landing pad goes on with the registers of whoever called.
+        let mut joined = Components::new(n);
+        for pads in &cfg.pads {
+            let first = cfg.component[pads.from[0].ix()];
+            for b in pads.from.iter().chain(&pads.to) {
+                joined.join(first, cfg.component[b.ix()]);
+                sets.join(first, cfg.component[b.ix()]);
+            }
+        }
         let of: Vec<u32> = cfg.ids().map(|b| sets.find(cfg.component[b.ix()])).collect();
+        let part: Vec<u32> = cfg.ids().map(|b| joined.find(cfg.component[b.ix()])).collect();
         drop(sets);
         let group = |b: BlockId| of[b.ix()] as usize;
         let mut function = vec![NOWHERE; n];
@@ -132,10 +142,10 @@ impl RedZone {
         }
         let mut parts: BTreeMap<u32, Vec<BlockId>> = BTreeMap::new();
         for b in cfg.ids().filter(|b| takes[group(*b)] && !below[group(*b)] && !named[group(*b)]) {
-            parts.entry(cfg.component[b.ix()]).or_default().push(b);
+            parts.entry(part[b.ix()]).or_default().push(b);
         }
-        for (component, blocks) in parts {
-            if cfg.unresolved[component as usize]
+        for blocks in parts.into_values() {
+            if blocks.iter().any(|b| cfg.unresolved[cfg.component[b.ix()] as usize])
                 || stack_stores::may_store_below(image, insns, cfg, &blocks, |b| function[b.ix()] != NOWHERE)
             {
                 below[group(blocks[0])] = true;

@@ -19,7 +19,7 @@ use crate::read::image::Image;
 use iced_x86::{
     Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a register holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,13 +67,16 @@ pub fn may_store_below(
 ) -> bool {
     let mut at_start: HashMap<BlockId, State> = HashMap::new();
     let mut work: Vec<BlockId> = Vec::new();
+    let pads: HashSet<BlockId> = blocks.iter().flat_map(|&b| cfg.pads_of(b).iter().copied()).collect();
     for &b in blocks {
         let first = cfg.blocks[b.ix()].first;
+        // Of these two it is known who enters.
         let fragment = insns.fragments.binary_search(&first).is_ok();
-        if cfg.preds(b).len() == 0 || cfg.root[b.ix()] && !fragment {
+        let entered = cfg.root[b.ix()] && !fragment && !pads.contains(&b);
+        if cfg.preds(b).len() == 0 && !pads.contains(&b) || entered {
             // Whoever enters in the middle may have addresses in registers.
             let is_start = insns.starts.binary_search(&first).is_ok();
-            if cfg.root[b.ix()] && !fragment && !is_start && (in_function(b) || cfg.preds(b).len() > 0) {
+            if entered && !is_start && (in_function(b) || cfg.preds(b).len() > 0) {
                 return true;
             }
             at_start.insert(b, ENTRY);

@@ -67,13 +67,15 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
     let top = stack.as_mut_ptr_range().end as u64;
     let clone = |args| processes::clone(&Call::new(libc::SYS_clone as u64, args, 0x5002, 0x9000));
     let spawn = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
-    let Outcome::Run(stub, args, _) = clone([spawn, top, 0, 0, 0, 0]) else { panic!() };
-    assert_eq!((stub, args[1]), (Stub::Plain, top - 136));
-    assert_eq!(stack[64 - 17], 0x5002, "where the child continues");
+    // This stub may go back to the gate. A stack that had been prepared was prepared twice then, and the child ended with an address for its status.
+    let spawned = [spawn, top, 0, 0, 0, 0];
+    assert_eq!(clone(spawned), Outcome::Run(Stub::Vfork, spawned, 0));
+    assert_eq!(stack, [0; 64]);
     let fork = libc::SIGCHLD as u64;
     assert_eq!(clone([fork, 0, 0, 0, 0, 0]), Outcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
-    let Outcome::Run(stub, ..) = clone([fork, top, 0, 0, 0, 0]) else { panic!() };
-    assert_eq!(stub, Stub::Fork);
+    let Outcome::Run(stub, args, _) = clone([fork, top, 0, 0, 0, 0]) else { panic!() };
+    assert_eq!((stub, args[1]), (Stub::Fork, top - 136));
+    assert_eq!(stack[64 - 17], 0x5002, "where the child continues");
     assert_eq!(clone([spawn, 0, 0, 0, 0, 0]), Outcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
     // SAFETY: nothing is executed, only decided.
     let clone3 = unsafe { decide(libc::SYS_clone3, [0; 6], 0x9000) };

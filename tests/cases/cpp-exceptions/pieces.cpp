@@ -1,4 +1,3 @@
-//# access: tests
 //# compilers: clang
 //# flags: -O2 | -O1 | -O0
 //# link: -fbasic-block-sections=all | -fbasic-block-sections=all -no-pie

@@ -14,17 +14,19 @@ use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
+use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 use crate::tempest::owner;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// `vfork`: the child borrows memory and stack until it executes or exits; it takes no part in the run, and the parent waits.
-pub fn vfork(call: &Call) -> Outcome {
+/// `vfork`, or `clone` like it: the child borrows memory, perhaps the stack, until it executes or exits; it takes no part in the run, and the parent waits.
+/// The call may be taken back: the arguments are the program's. `rip`: behind it.
+pub fn vfork(rip: u64, args: [u64; 6]) -> Outcome {
     situation::expect_vfork_child();
-    VFORK_RETURN.store(call.rip, Ordering::Relaxed);
-    Outcome::Run(Stub::Vfork, call.args, 0)
+    VFORK_RETURN.store(rip, Ordering::Relaxed);
+    Outcome::Run(Stub::Vfork, args, 0)
 }
 
 /// `fork`, or `clone` like it: a copy of the process, which is a node of the run if one has been announced, and else none.
@@ -54,23 +56,26 @@ pub fn clone(call: &Call) -> Outcome {
             Starter(call)
         ));
     }
-    if (has(libc::CLONE_PARENT_SETTID) || has(libc::CLONE_PIDFD)) && program::in_segment(args[2]) {
-        accesses::require(args[2], 4, true, false);
-        args[2] = program::kernel_address(args[2]);
+    // Of a call that was taken back it may be the kernel's.
+    let told = if COPIED { program::program_address(args[2]) } else { args[2] };
+    if (has(libc::CLONE_PARENT_SETTID) || has(libc::CLONE_PIDFD)) && program::in_segment(told) {
+        accesses::require(told, 4, true, false);
+        args[2] = program::kernel_address(told);
     }
-    let shares_memory = has(libc::CLONE_VM);
+    if args[1] != 0 {
+        keep_stack_out(args[1] - 8, Shared::Segment, call.rip, "a new process gets a stack at");
+    }
+    if has(libc::CLONE_VM) {
+        return vfork(call.rip, args);
+    }
     if args[1] == 0 {
-        return if shares_memory { vfork(call) } else { fork(args) };
+        return fork(args);
     }
-    keep_stack_out(args[1] - 8, Shared::Segment, call.rip, "a new process gets a stack at");
-    // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back.
+    // The child starts with the stub's frame on its own stack, so that the stub's `ret` finds its way and gives it back. This stub is not taken back.
     args[1] -= RED_ZONE + 8;
     // SAFETY: the program passes the top of a stack for the child, which is free below.
     unsafe { (args[1] as *mut u64).write(call.rip) };
-    if shares_memory {
-        situation::expect_vfork_child();
-    }
-    if shares_memory { Outcome::Run(Stub::Plain, args, 0) } else { forked(args) }
+    forked(args)
 }
 
 /// Displays who has started a thread: the first caller on the stack that is no library's, as far as the words there tell.

@@ -113,7 +113,7 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
         }
         Action::Refuse(error) => return Outcome::error(error),
         Action::Fork => return processes::fork([0; 6]),
-        Action::Vfork => return processes::vfork(call),
+        Action::Vfork => return processes::vfork(call.rip, call.args),
         Action::Clone => return processes::clone(call),
         Action::SharedFutex if program::in_segment(args[0]) => {
             return Outcome::Done(shared_futex::on_shared_word(&args));

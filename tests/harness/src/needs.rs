@@ -29,6 +29,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("m4", &["m4"]),
     ("mawk", &["awk"]),
     ("musl-tools", &["musl-gcc"]),
+    ("openmpi-bin", &["mpirun"]),
     ("pkgconf", &["pkg-config"]),
     ("procps", &["kill", "pgrep", "ps"]),
     ("sed", &["sed"]),

@@ -14,6 +14,7 @@ use crate::cli::parmacs::command::ParmacsCommand;
 use crate::cli::run::agent::AgentCommand;
 use crate::cli::run::command::RunCommand;
 use crate::cli::run::learn::LearnCommand;
+use crate::cli::run::node::NodeCommand;
 use crate::cli::stress::command::StressCommand;
 use crate::cli::{demo, inspect, overhead, rewrite, verify};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -54,6 +55,7 @@ enum Command {
     Bench(BenchCommand),
     Demo(demo::DemoCommand),
     Stress(StressCommand),
+    Node(NodeCommand),
     Agent(AgentCommand),
     Completions(CompletionsCommand),
     Man(ManCommand),
@@ -106,6 +108,7 @@ pub fn main(commit: &'static str) -> ExitCode {
         Command::Bench(command) => command.execute(),
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),
+        Command::Node(command) => command.execute(),
         Command::Agent(command) => command.execute(),
         Command::Completions(command) => command.execute(self::definitions(commit)),
         Command::Man(command) => command.execute(self::definitions(commit)),

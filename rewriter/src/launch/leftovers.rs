@@ -168,6 +168,11 @@ impl Parents {
     }
 }
 
+/// The parent of a process that is there.
+pub(super) fn parent_of(process: i32) -> Option<i32> {
+    Parents::default().of(process)
+}
+
 /// From a line of `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
 fn state(stat: &str) -> Option<State> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();

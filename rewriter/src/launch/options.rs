@@ -84,6 +84,8 @@ pub struct LaunchOptions {
     pub look_ahead: u32,
     /// Node 0 reads what its starter writes into a pipe.
     pub pipes_input: bool,
+    /// A node has the streams of its starter, which starts no other.
+    pub own_streams: bool,
     /// Start each line of output with `[node N] `.
     pub tag_output: bool,
     /// Start node 0 only: the program creates the others. Their output is node 0's.
@@ -149,6 +151,7 @@ impl Default for LaunchOptions {
             homes: HomePolicy::RoundRobin,
             look_ahead: contract::LOOK_AHEAD,
             pipes_input: false,
+            own_streams: false,
             tag_output: false,
             forks: false,
             arg0: None,
@@ -167,6 +170,6 @@ impl LaunchOptions {
 
     /// Whether output goes through the launcher; a single untagged node writes to the launcher's own streams.
     pub(super) fn pipes_output(&self) -> bool {
-        self.nodes > 1 || self.tag_output
+        !self.own_streams && (self.nodes > 1 || self.tag_output)
     }
 }

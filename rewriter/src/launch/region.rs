@@ -119,6 +119,22 @@ impl Region {
         Ok(Region { file, words, header })
     }
 
+    /// The region that another process of this host has made, and holds under that number.
+    ///
+    /// # Errors
+    /// It cannot be opened: the processes are of different users, or the process has gone.
+    pub fn of_process(process: u32, descriptor: RawFd) -> Result<Self> {
+        let place = format!("/proc/{process}/fd/{descriptor}");
+        let failed =
+            |e: &dyn std::fmt::Display| Error::new(format!("cannot open what the nodes share, {place}")).because(e);
+        let file = File::options().read(true).write(true).open(&place).map_err(|e| failed(&e))?;
+        let mut bytes = RegionHeader::new(1, 1, 0, 0).bytes();
+        file.read_exact_at(&mut bytes, 0).map_err(|e| failed(&e))?;
+        let header = RegionHeader::from_bytes(bytes);
+        let words = SharedWords::map(&file).map_err(|e| failed(&e))?;
+        Ok(Region { file, words, header })
+    }
+
     /// The descriptor that the nodes inherit.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()

@@ -89,7 +89,7 @@ pub fn start_some(
         if let Some(name) = &options.arg0 {
             command.arg0(name);
         }
-        if node > 0 {
+        if node > 0 && !options.own_streams {
             command.stdin(Stdio::null());
         } else if options.pipes_input {
             command.stdin(Stdio::piped());

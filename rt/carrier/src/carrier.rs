@@ -25,6 +25,7 @@ use blizzard_rt::transport::rings::doorbell::Word;
 use blizzard_rt::transport::rings::ends::Ends;
 use blizzard_rt::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins, Waiting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -56,6 +57,8 @@ pub struct Plan {
     pub secret: Secret,
     /// Processors of this host.
     pub processors: u32,
+    /// The thread may use all of them, whichever its starter is bound to.
+    pub unbound: bool,
     /// Nodes run code that has no polls: one that computes must be interrupted.
     pub interrupts: bool,
 }
@@ -86,6 +89,21 @@ pub struct Counts {
     pub strange: u64,
 }
 
+impl Counts {
+    /// What was refused: why, and how many batches or parts of them. Only what was.
+    pub fn refusals(&self) -> Vec<(&'static str, u64)> {
+        let why = [
+            "without the run's secret",
+            "of another sender or out of turn",
+            "of another form",
+            "for nodes that they are not for",
+            "more than a window holds",
+        ];
+        let all = why.into_iter().zip(self.refused).chain([("of no form that a carrier sends", self.strange)]);
+        all.filter(|(_, count)| *count != 0).collect()
+    }
+}
+
 /// A carrier that has been started.
 pub struct Carrier {
     /// Where others reach it.
@@ -108,6 +126,9 @@ impl Carrier {
         let waker = Waker::new().map_err(|e| format!("the kernel gives no descriptor: {e}"))?;
         let (stop_it, wake_it) = (Arc::clone(&stop), waker.clone());
         let carry = move || {
+            if plan.unbound {
+                unbind();
+            }
             let opened = Library::load().and_then(|library| {
                 let worker = Worker::new(library, plan.hosts.len() - 1)?;
                 Ok((worker.address()?, worker))
@@ -143,6 +164,23 @@ impl Carrier {
         self.waker.wake();
         self.thread.join().unwrap_or_default()
     }
+}
+
+/// Lets this thread use all processors that the host gives its process.
+fn unbind() {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
+    // A thread that stays where it was is slower.
+    let _ = sched_setaffinity(None, &all);
+}
+
+/// How many processors this host gives a process, whichever its starter has bound it to.
+pub fn processors_of_host() -> u32 {
+    let count = || {
+        unbind();
+        sched_getaffinity(None).map_or(1, |set| set.count().max(1))
+    };
+    std::thread::spawn(count).join().unwrap_or(1)
 }
 
 /// Maps the region, connects and carries until `stop`.

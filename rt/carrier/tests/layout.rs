@@ -1,12 +1,13 @@
-//! The hand-written bindings against UCX's header: sizes, offsets, values.
+//! The hand-written bindings against the headers of UCX and PMIx: sizes, offsets, values.
 
+use blizzard_carrier::pmix;
 use blizzard_carrier::ucx::bindings as ours;
 use blizzard_test_harness::needs::need_file;
 use blizzard_test_harness::tool;
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 
-blizzard_test_harness::tests! { bindings_are_what_the_header_says }
+blizzard_test_harness::tests! { bindings_are_what_the_header_says, what_is_used_of_pmix_is_what_its_header_says }
 
 /// What C says of an expression, and what it is here.
 fn expected() -> Vec<(String, i64)> {
@@ -63,21 +64,61 @@ fn expected() -> Vec<(String, i64)> {
     all
 }
 
-fn bindings_are_what_the_header_says() {
-    need_file("/usr/include/ucp/api/ucp.h", "libucx-dev");
+/// What C says of these expressions is what they are here.
+fn compare(header: &str, flags: &[&str], expected: &[(String, i64)]) {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
-    let expected = expected();
-    let mut text = "#include <ucp/api/ucp.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n".to_owned();
-    for (expression, _) in &expected {
+    let mut text = format!(
+        "#include <{header}>\n#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\nint main(void) {{\n"
+    );
+    for (expression, _) in expected {
         writeln!(text, "printf(\"%lld\\n\", (long long)({expression}));").unwrap();
     }
     std::fs::write(&source, text + "}\n").unwrap();
-    assert!(tool("cc").arg(&source).arg("-o").arg(&program).status().unwrap().success());
+    assert!(tool("cc").args(flags).arg(&source).arg("-o").arg(&program).status().unwrap().success());
     let said = std::process::Command::new(&program).output().unwrap();
     let said: Vec<i64> = String::from_utf8(said.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(said.len(), expected.len());
     for ((expression, ours), theirs) in expected.iter().zip(said) {
         assert_eq!(*ours, theirs, "{expression}");
     }
+}
+
+fn bindings_are_what_the_header_says() {
+    need_file("/usr/include/ucp/api/ucp.h", "libucx-dev");
+    compare("ucp/api/ucp.h", &[], &expected());
+}
+
+fn what_is_used_of_pmix_is_what_its_header_says() {
+    let include = "/usr/lib/x86_64-linux-gnu/pmix2/include";
+    need_file(format!("{include}/pmix.h"), "libpmix-dev");
+    let mut all: Vec<(String, i64)> = Vec::new();
+    for (c, ours) in [
+        ("sizeof(pmix_proc_t)", size_of::<pmix::Proc>()),
+        ("offsetof(pmix_proc_t, rank)", offset_of!(pmix::Proc, rank)),
+        ("sizeof(pmix_value_t)", size_of::<pmix::Value>()),
+        ("offsetof(pmix_value_t, data)", offset_of!(pmix::Value, data)),
+        ("sizeof(pmix_byte_object_t)", size_of::<pmix::ByteObject>()),
+        ("offsetof(pmix_byte_object_t, size)", offset_of!(pmix::ByteObject, size)),
+        ("sizeof(pmix_info_t)", size_of::<pmix::Info>()),
+        ("offsetof(pmix_info_t, flags)", offset_of!(pmix::Info, flags)),
+        ("offsetof(pmix_info_t, value)", offset_of!(pmix::Info, value)),
+        ("PMIX_SUCCESS", pmix::SUCCESS as usize),
+        ("PMIX_BOOL", pmix::BOOL.into()),
+        ("PMIX_STRING", pmix::STRING.into()),
+        ("PMIX_UINT32", pmix::UINT32.into()),
+        ("PMIX_BYTE_OBJECT", pmix::BYTE_OBJECT.into()),
+        ("PMIX_GLOBAL", pmix::GLOBAL.into()),
+        ("PMIX_RANK_WILDCARD", pmix::RANK_WILDCARD as usize),
+    ] {
+        all.push((c.to_owned(), ours as i64));
+    }
+    for (c, ours) in [
+        ("PMIX_JOB_SIZE", pmix::JOB_SIZE),
+        ("PMIX_LOCAL_PEERS", pmix::LOCAL_PEERS),
+        ("PMIX_COLLECT_DATA", pmix::COLLECT_DATA),
+    ] {
+        all.push((format!("strcmp({c}, \"{}\")", ours.to_str().unwrap()), 0));
+    }
+    compare("pmix.h", &["-I", include], &all);
 }

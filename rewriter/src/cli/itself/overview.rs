@@ -10,7 +10,7 @@ use clap::Command;
 /// What users want to do: the commands for it, and an example that works as it stands where `em3d` is.
 pub(crate) const GROUPS: [(&str, &[&str], &str); 6] = [
     ("Make", &["new", "config", "parmacs", "rewrite", "learn"], "blizzard new first --lang c"),
-    ("Run", &["run", "agent"], "blizzard run -n 4 -- ./em3d"),
+    ("Run", &["run", "node", "agent"], "blizzard run -n 4 -- ./em3d"),
     ("Look", &["verify", "inspect", "doctor", "cache"], "blizzard inspect ./em3d"),
     ("Measure", &["overhead", "bench", "demo"], "blizzard demo"),
     ("Test", &["stress"], "blizzard stress -n 4 --seconds 60"),

@@ -9,6 +9,7 @@ use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::messages;
 use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::write_report;
+use crate::cli::run::settings::Settings;
 use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
@@ -16,7 +17,7 @@ use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, Outcome};
-use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, STUCK_TIMEOUT, TempestOptions};
+use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::spawn::describe;
 use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline::{self, Request};
@@ -25,7 +26,7 @@ use crate::read::rewritten::{self, ModuleFlags};
 use crate::reports::{learnt, stuck};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
-use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, Counter, STACHE_PAGES_MIN};
+use blizzard_contract::Counter;
 use clap::Args;
 use std::ffi::OsStr;
 use std::fs;
@@ -67,49 +68,16 @@ pub struct RunCommand {
     /// Start each line of output with the node it comes from
     #[arg(long)]
     tag_output: bool,
-    /// Coherence protocol of shared memory
-    #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
-    protocol: Protocol,
     /// Start node 0 only: the program creates the other nodes (bz_create, the PARMACS macros). Programs that are linked with these calls
     /// need no option; give it if only a library of the program makes them
     #[arg(long)]
     fork: bool,
-    /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
-    peer_timeout: u32,
-    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never
-    #[arg(long, value_name = "SECONDS", default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
+    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never. On one host only: runs
+    /// on several are not watched
+    #[arg(long, value_name = "SECONDS", default_value_t = STUCK_TIMEOUT.as_secs() as u32, conflicts_with_all = ["hosts", "hostfile"])]
     stuck_timeout: u32,
-    /// Keep copies of at most PAGES pages of other nodes, at least 16; old ones make room for new ones [default: no bound]
-    #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
-    stache_pages: Option<u32>,
-    /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
-    /// other half for those on a node of their choice
-    #[arg(long, value_name = "GIB", default_value_t = contract::SEGMENT_DEFAULT_BYTES >> 30,
-        value_parser = clap::value_parser!(u64).range(1..=contract::SEGMENT_MAX_BYTES >> 30))]
-    segment_gib: u64,
-    /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
-    block_size: u32,
-    /// Which node keeps a page of shared memory that was allocated without a home
-    #[arg(long, value_name = "POLICY", default_value = "round-robin")]
-    homes: HomePolicy,
-    /// Most blocks that a node asks for ahead, when its misses repeat an earlier order; 0: it asks only for what it misses
-    #[arg(long, value_name = "BLOCKS", default_value_t = contract::LOOK_AHEAD,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(contract::LOOK_AHEAD)))]
-    look_ahead: u32,
-    /// tempest.h: compare each tag change with table 2 of the specification, and count those that it does not allow
-    #[arg(long)]
-    tempest_debug: bool,
-    /// tempest.h: most bytes of messages that one node buffers for receivers that do not take them
-    #[arg(long, value_name = "BYTES", default_value_t = contract::TEMPEST_BUFFER_DEFAULT_BYTES)]
-    tempest_buffer: u64,
-    /// tempest.h: most user-managed pages of one node
-    #[arg(long, value_name = "PAGES", default_value_t = contract::USER_BYTES / contract::tempest::PAGE_BYTES)]
-    tempest_pages: u64,
-    /// tempest.h: send bulk data in messages, as where the kernel lets no process copy from another
-    #[arg(long)]
-    tempest_no_direct_bulk: bool,
+    #[command(flatten)]
+    settings: Settings,
     /// With --access guard: neither use nor keep what runs learn of accesses that touch shared memory
     #[arg(long)]
     pub no_learn: bool,
@@ -197,25 +165,10 @@ impl RunCommand {
     /// What of the options is about all runs.
     fn launch_options(&self, nodes: u32) -> LaunchOptions {
         LaunchOptions {
-            nodes,
-            segment_bytes: self.segment_gib << 30,
-            protocol: self.protocol,
-            peer_timeout_ms: self.peer_timeout * 1000,
             stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
-            stache_pages: self.stache_pages.unwrap_or(0),
-            block_bytes: self.block_size,
-            homes: self.homes,
-            look_ahead: self.look_ahead,
             tag_output: self.tag_output,
             arg0: self.program.command.first().cloned(),
-            tempest: TempestOptions {
-                debug: self.tempest_debug,
-                buffer_bytes: self.tempest_buffer,
-                pages: self.tempest_pages,
-                direct_bulk: !self.tempest_no_direct_bulk,
-                ..TempestOptions::default()
-            },
-            ..LaunchOptions::default()
+            ..self.settings.launch_options(nodes)
         }
     }
 
@@ -378,50 +331,29 @@ fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &Outcom
     }
 }
 
-/// Longest time that a node may be asked to wait for another one: ten days.
-const PEER_TIMEOUT_MAX_SECONDS: u32 = 864_000;
-
-fn peer_timeout(text: &str) -> std::result::Result<u32, String> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds <= PEER_TIMEOUT_MAX_SECONDS);
-    seconds.ok_or_else(|| format!("a number of seconds from 0 (never) to {PEER_TIMEOUT_MAX_SECONDS} is needed"))
-}
-
-fn stache_pages(text: &str) -> std::result::Result<u32, String> {
-    let pages = text.parse().ok().filter(|pages| *pages >= STACHE_PAGES_MIN);
-    pages.ok_or_else(|| format!("a number of pages of 4 KiB, at least {STACHE_PAGES_MIN}, is needed"))
-}
-
-/// A block size as the options give it.
-///
-/// # Errors
-/// It is none.
-pub fn block_bytes(text: &str) -> std::result::Result<u32, String> {
-    let fits = |bytes: &u32| bytes.is_power_of_two() && (BLOCK_BYTES..=BLOCK_MAX_BYTES).contains(&u64::from(*bytes));
-    let bytes = text.parse().ok().filter(fits);
-    bytes.ok_or_else(|| format!("a power of two from {BLOCK_BYTES} to {BLOCK_MAX_BYTES} is needed"))
-}
-
 /// A program ready to run.
-struct Ready {
-    executable: PathBuf,
+pub(super) struct Ready {
+    pub(super) executable: PathBuf,
     /// The original, where what runs is a file of the cache.
-    original: Option<PathBuf>,
+    pub(super) original: Option<PathBuf>,
     /// How it was rewritten.
-    flags: ModuleFlags,
+    pub(super) flags: ModuleFlags,
     /// It creates its nodes by itself.
-    creates: bool,
+    pub(super) creates: bool,
     /// Of guarded code: what it was made from.
-    object: Option<Object>,
+    pub(super) object: Option<Object>,
+    /// Its libraries with their rewritten forms; none if the program was rewritten before.
+    pub(super) libraries: Vec<(PathBuf, PathBuf)>,
 }
 
 /// The rewritten form of program `name`.
-fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
+pub(super) fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
     let creates = rewritten::creates_nodes(&input.bytes);
     if let Some(flags) = rewritten::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
         let object = accesses::object_of(&input.bytes);
-        return Ok(Ready { executable: input.path, original: None, flags, creates, object });
+        return Ok(Ready { executable: input.path, original: None, flags, creates, object, libraries: Vec::new() });
     }
     let options = asked.options();
     let object = (options.access == Access::Guard).then(|| Object::of(&input.bytes));
@@ -432,7 +364,8 @@ fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions, learn
     let prepared = closure(&input, &options, libraries, &learnt)?;
     // As the kernel names a program that is executed.
     let original = input.path.canonicalize().ok();
-    Ok(Ready { executable: prepared.program, original, flags: flags_of(&options), creates, object })
+    let Prepared { program: executable, libraries } = prepared;
+    Ok(Ready { executable, original, flags: flags_of(&options), creates, object, libraries })
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.
@@ -474,7 +407,7 @@ pub fn closure(
 }
 
 /// What to expect of a program rewritten like this when several nodes run it; none if all is well.
-fn incomplete(flags: ModuleFlags) -> Option<String> {
+pub(super) fn incomplete(flags: ModuleFlags) -> Option<String> {
     let accesses = match (flags.check_loads, flags.check_stores) {
         (true, true) => None,
         (true, false) => Some("its stores are"),

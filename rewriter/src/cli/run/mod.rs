@@ -4,8 +4,12 @@
 
 pub(crate) mod shipment;
 
+pub(crate) mod settings;
+
 pub(crate) mod command;
 
 pub(crate) mod learn;
 
 pub(crate) mod agent;
+
+pub(crate) mod node;

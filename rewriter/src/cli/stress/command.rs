@@ -8,7 +8,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::options::{Access, Options};
 use crate::base::progress::{self, Progress};
-use crate::cli::run::command::block_bytes;
+use crate::cli::run::settings::block_bytes;
 use crate::cli::shared::arguments::node_count;
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;

@@ -10,6 +10,7 @@ use crate::launch::guard::{self, Guard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
 use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, Plan, ToAgent, ToLauncher};
+use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{self, Region};
@@ -29,14 +30,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::ChildStdin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How often the launcher hears from the agent at least.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long the last output of nodes that have ended may take.
+/// How long nothing may come of the last output of nodes that have ended.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
+/// How often it is looked at whether some has come.
+const LOOK_AT_OUTPUT: Duration = Duration::from_millis(50);
 /// Stack of a thread that passes bytes on.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -215,7 +219,21 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard) -> Result<()> {
     let program = store.assemble()?;
     let region = Region::with_header(header)?;
     // A host that is alone needs no network.
-    let carrier = if plan.hosts.len() == 1 { None } else { Some(start_carrier(plan, &region, speaker)?) };
+    let carrier = if plan.hosts.len() == 1 {
+        None
+    } else {
+        let speaker = speaker.clone();
+        let tell = move |event| {
+            let frame = match event {
+                carrier::Event::Connected => ToLauncher::Connected,
+                carrier::Event::Lost { host, why } => ToLauncher::Lost { host, why },
+                carrier::Event::Node { node, why } => ToLauncher::Silent { node, why },
+                carrier::Event::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
+            };
+            speaker.say(&frame, b"");
+        };
+        Some(start_carrier(&plan.hosts, plan.me, &plan.secret, &region, (plan.guard, false), tell)?)
+    };
     let address = carrier.as_ref().map(|carrier| carrier.address.clone()).unwrap_or_default();
     speaker.say(&ToLauncher::Ready { address }, b"");
     let (ToAgent::Connect { addresses }, _) = agent.frame()? else { return Err(out_of_turn()) };
@@ -228,7 +246,7 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard) -> Result<()> {
     }
     let (ToAgent::Start, _) = agent.frame()? else { return Err(out_of_turn()) };
     let counts = run(&mut agent, &program, &region, carrier)?;
-    let refused = counts.refused.iter().sum::<u64>() + counts.strange;
+    let refused = counts.refusals().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
     let Counts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
     let carried = Carried { batches_sent, batches_received, messages_sent, messages_received, refused };
     speaker.say(&ToLauncher::Bye { carried }, b"");
@@ -253,25 +271,23 @@ fn enter_folder(plan: &Plan, speaker: &Speaker) {
     }
 }
 
-fn start_carrier(plan: &Plan, region: &Region, speaker: &Speaker) -> Result<Carrier> {
-    let secret = plan.secret.as_slice().try_into();
+/// Starts what carries the messages of host `me`. `unbound`: on any processor, whichever this process is bound to.
+pub(super) fn start_carrier(
+    hosts: &[Host],
+    me: usize,
+    secret: &[u8],
+    region: &Region,
+    (interrupts, unbound): (bool, bool),
+    tell: impl Fn(carrier::Event) + Send + 'static,
+) -> Result<Carrier> {
     let carried = carrier::Plan {
         region: region.fd(),
-        hosts: plan.hosts.iter().map(|host| host.nodes.clone()).collect(),
-        me: plan.me,
-        secret: secret.map_err(|_| Error::new("the launcher's plan is not one"))?,
-        processors: region::processors(),
-        interrupts: plan.guard,
-    };
-    let speaker = speaker.clone();
-    let tell = move |event| {
-        let frame = match event {
-            carrier::Event::Connected => ToLauncher::Connected,
-            carrier::Event::Lost { host, why } => ToLauncher::Lost { host, why },
-            carrier::Event::Node { node, why } => ToLauncher::Silent { node, why },
-            carrier::Event::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
-        };
-        speaker.say(&frame, b"");
+        hosts: hosts.iter().map(|host| host.nodes.clone()).collect(),
+        me,
+        secret: secret.try_into().map_err(|_| Error::new("the run's secret is not one"))?,
+        processors: if unbound { carrier::processors_of_host() } else { region::processors() },
+        unbound,
+        interrupts,
     };
     Carrier::start(carried, tell).map_err(Error::new)
 }
@@ -279,17 +295,18 @@ fn start_carrier(plan: &Plan, region: &Region, speaker: &Speaker) -> Result<Carr
 /// Output of the nodes that is under way, by node and whether it is standard error.
 type Credits = HashMap<(u16, bool), Arc<Credit>>;
 
-/// Passes a node's output on; says when it has ended.
+/// Passes a node's output on, counts the pieces that were passed, and says when it has ended.
 fn pass_on(
     pipe: impl Into<OwnedFd>,
     (node, is_error): (u16, bool),
     speaker: &Speaker,
     credits: &mut Credits,
-    ended: &mpsc::Sender<()>,
+    (ended, passed): (&mpsc::Sender<()>, &Arc<AtomicU64>),
 ) -> Result<()> {
     let credit = Arc::new(Credit::default());
     credits.insert((node, is_error), Arc::clone(&credit));
-    let (mut pipe, speaker, ended) = (File::from(pipe.into()), speaker.clone(), ended.clone());
+    let (mut pipe, speaker) = (File::from(pipe.into()), speaker.clone());
+    let (ended, passed) = (ended.clone(), Arc::clone(passed));
     thread(move || {
         let mut piece = vec![0; PIECE_BYTES];
         loop {
@@ -298,7 +315,7 @@ fn pass_on(
                 Ok(count) if !credit.spend(count) => break,
                 Ok(count) if !speaker.say(&ToLauncher::Output { node, is_error }, &piece[..count]) => break,
                 Err(e) if e.kind() != io::ErrorKind::Interrupted => break,
-                _ => {}
+                _ => drop(passed.fetch_add(1, Ordering::Relaxed)),
             }
         }
         // Its writer gets SIGPIPE from here on.
@@ -346,17 +363,18 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
     let range = u32::from(numbers.start)..u32::from(numbers.end);
     let mut nodes = spawn::start_some(program, &args, region, agent.guard.group, &options, range)?;
     let (ended, streams) = mpsc::channel();
+    let passed = Arc::<AtomicU64>::default();
     let (mut credits, mut running, mut input) = (Credits::new(), 0, None);
     for (node, child) in numbers.clone().zip(nodes.iter_mut().filter_map(|node| node.child.as_mut())) {
         if let Some(pipe) = child.stdin.take() {
             input = Some(feed(pipe, agent.speaker)?);
         }
         if let Some(pipe) = child.stdout.take() {
-            pass_on(pipe, (node, false), agent.speaker, &mut credits, &ended)?;
+            pass_on(pipe, (node, false), agent.speaker, &mut credits, (&ended, &passed))?;
             running += 1;
         }
         if let Some(pipe) = child.stderr.take() {
-            pass_on(pipe, (node, true), agent.speaker, &mut credits, &ended)?;
+            pass_on(pipe, (node, true), agent.speaker, &mut credits, (&ended, &passed))?;
             running += 1;
         }
     }
@@ -365,9 +383,18 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
     leftovers::end_all(if over.is_ok() { leftovers::LIMIT } else { leftovers::LIMIT_ALONE });
     over?;
     credits.values().for_each(|credit| credit.lift());
-    let deadline = Instant::now() + LAST_OUTPUT;
-    while running > 0 && streams.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {
-        running -= 1;
+    let (mut deadline, mut before) = (Instant::now() + LAST_OUTPUT, 0);
+    while running > 0 && Instant::now() < deadline {
+        running -= usize::from(streams.recv_timeout(LOOK_AT_OUTPUT).is_ok());
+        let now = passed.load(Ordering::Relaxed);
+        if std::mem::replace(&mut before, now) != now {
+            deadline = Instant::now() + LAST_OUTPUT;
+        }
+    }
+    if running > 0 {
+        let (name, seconds) = (&plan.hosts[plan.me].name, LAST_OUTPUT.as_secs());
+        let note = format!("host {name}: the last output of its nodes is cut: nothing took it for {seconds} s");
+        agent.speaker.say(&ToLauncher::Note(note), b"");
     }
     Ok(counts)
 }

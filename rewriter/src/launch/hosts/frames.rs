@@ -90,14 +90,14 @@ pub struct Ended {
 }
 
 /// What an agent has carried.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     pub batches_sent: u64,
     pub batches_received: u64,
     pub messages_sent: u64,
     pub messages_received: u64,
-    /// What came from no host of the run, or was not what a host of the run may say.
-    pub refused: u64,
+    /// What came from no host of the run, or was not what a host of the run may say: how many of each kind.
+    pub refused: Vec<(String, u64)>,
 }
 
 /// From an agent.

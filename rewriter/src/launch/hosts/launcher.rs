@@ -29,6 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -164,6 +165,8 @@ struct Run {
     mailbox: Mailbox<(usize, News)>,
     ended: Vec<Option<Ended>>,
     timeout: Duration,
+    /// How many pieces of output have come.
+    come: Arc<AtomicU64>,
     /// Pieces of output go there; the thread that writes says what became of them.
     pieces: Option<Sender<Piece>>,
     written: Receiver<Written>,
@@ -183,6 +186,7 @@ impl Run {
     fn start(setup: &Setup) -> Result<Run> {
         let (slot, mailbox) = Mailbox::new().map_err(|e| Error::new("the kernel gives no pipe").because(e))?;
         let (pieces, to_write) = mpsc::channel();
+        let come = Arc::<AtomicU64>::default();
         let mut remotes = Vec::new();
         for (number, host) in setup.hosts.hosts().iter().enumerate() {
             let shown = || format!("{} {} {} agent", setup.starter.join(" "), host.name, setup.agent);
@@ -205,7 +209,8 @@ impl Run {
                 thread(move || speak(&mut input, &to_say))?;
             }
             if let Some(output) = child.stdout.take() {
-                let (slot, pieces, heard) = (slot.clone(), pieces.clone(), Arc::clone(&heard));
+                let (slot, heard) = (slot.clone(), Arc::clone(&heard));
+                let pieces = (pieces.clone(), Arc::clone(&come));
                 thread(move || listen(number, output, &slot, &pieces, &heard))?;
             }
             if let Some(error) = child.stderr.take() {
@@ -231,6 +236,7 @@ impl Run {
             mailbox,
             ended,
             timeout,
+            come,
             pieces: Some(pieces),
             written,
             taken,
@@ -513,15 +519,7 @@ impl Run {
             status: ExitStatus::from_raw(libc::SIGKILL),
             report: NodeReport { phase: node_phase::STARTING, message: None, counters: [0; COUNTER_COUNT] },
         };
-        let end = |ended: &Ended| NodeEnd {
-            status: ExitStatus::from_raw(ended.status),
-            report: NodeReport {
-                phase: ended.phase,
-                message: ended.message.clone(),
-                counters: std::array::from_fn(|at| ended.counters.get(at).copied().unwrap_or(0)),
-            },
-        };
-        self.ended.iter().map(|ended| ended.as_ref().map_or_else(unknown, end)).collect()
+        self.ended.iter().map(|ended| ended.as_ref().map_or_else(unknown, NodeEnd::from)).collect()
     }
 
     /// Ends the agents, waits for the last output, and says how it was.
@@ -538,23 +536,34 @@ impl Run {
             };
         }
         self.say_to_all(|| ToAgent::End);
-        let deadline = Instant::now() + ENDING;
+        let (mut deadline, mut come) = (Instant::now() + ENDING, 0);
         while self.remotes.iter().any(|remote| remote.stage != Stage::Done) && Instant::now() < deadline {
+            let now = self.come.load(Ordering::Relaxed);
+            if std::mem::replace(&mut come, now) != now {
+                deadline = Instant::now() + ENDING;
+            }
             match self.mailbox.take() {
+                Some((_, News::Frame(ToLauncher::Note(note)))) => eprintln!("blizzard: warning: {note}"),
                 Some((host, News::Gone)) => self.remotes[host].stage = Stage::Done,
                 Some((host, News::Frame(ToLauncher::Bye { carried }))) => {
                     let Remote { host, stage, .. } = &mut self.remotes[host];
                     *stage = Stage::Done;
-                    if carried.refused != 0 {
-                        let (name, refused) = (&host.name, carried.refused);
-                        eprintln!(
-                            "blizzard: warning: host {name}: {refused} messages of strangers, or that no host sends, were refused"
-                        );
+                    if !carried.refused.is_empty() {
+                        let all: Vec<String> =
+                            carried.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
+                        let (name, all) = (&host.name, all.join(", "));
+                        eprintln!("blizzard: warning: host {name}: messages were refused: {all}");
                     }
                 }
                 Some(_) => {}
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
+        }
+        for remote in self.remotes.iter().filter(|remote| remote.stage != Stage::Done) {
+            let (name, seconds) = (&remote.host.name, ENDING.as_secs());
+            eprintln!(
+                "blizzard: warning: host {name}: the last output of its nodes may be cut: nothing came for {seconds} s"
+            );
         }
         let culprit = |first| self.culprit(first);
         let stop = match &over {
@@ -576,12 +585,25 @@ impl Run {
     }
 }
 
+impl From<&Ended> for NodeEnd {
+    fn from(ended: &Ended) -> NodeEnd {
+        NodeEnd {
+            status: ExitStatus::from_raw(ended.status),
+            report: NodeReport {
+                phase: ended.phase,
+                message: ended.message.clone(),
+                counters: std::array::from_fn(|at| ended.counters.get(at).copied().unwrap_or(0)),
+            },
+        }
+    }
+}
+
 fn out_of_turn() -> (String, Vec<String>, Option<String>) {
     ("its agent says what is not expected then".to_owned(), Vec::new(), None)
 }
 
 /// What shows agents that they belong to one run.
-fn secret() -> Result<Vec<u8>> {
+pub(super) fn secret() -> Result<Vec<u8>> {
     let mut bytes = vec![0u8; blizzard_carrier::batch::SECRET_BYTES];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(count) if count == bytes.len() => Ok(bytes),
@@ -629,7 +651,13 @@ fn speak(to: &mut impl Write, to_say: &Receiver<(ToAgent, Vec<u8>)>) {
 }
 
 /// Listens to an agent.
-fn listen(host: usize, from: ChildStdout, slot: &Slot<(usize, News)>, pieces: &Sender<Piece>, heard: &Mutex<Instant>) {
+fn listen(
+    host: usize,
+    from: ChildStdout,
+    slot: &Slot<(usize, News)>,
+    (pieces, come): &(Sender<Piece>, Arc<AtomicU64>),
+    heard: &Mutex<Instant>,
+) {
     let mut from = BufReader::new(from);
     let mut noise = 0;
     loop {
@@ -649,7 +677,10 @@ fn listen(host: usize, from: ChildStdout, slot: &Slot<(usize, News)>, pieces: &S
     while let Ok((frame, bytes)) = frames::read(&mut from) {
         *locked(heard) = Instant::now();
         let goes_on = match frame {
-            ToLauncher::Output { node, is_error } => pieces.send(Piece { host, node, is_error, bytes }).is_ok(),
+            ToLauncher::Output { node, is_error } => {
+                come.fetch_add(1, Ordering::Relaxed);
+                pieces.send(Piece { host, node, is_error, bytes }).is_ok()
+            }
             frame => slot.put((host, News::Frame(frame))),
         };
         if !goes_on {

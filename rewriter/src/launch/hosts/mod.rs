@@ -10,6 +10,7 @@
 //!
 //! Launcher and agents speak [`frames`] over the standard input and output of what starts the agent. So a secret or a program never stands on a command line, and whoever
 //! goes away is noticed by the end of a pipe. Messages of nodes go from agent to agent (`blizzard_carrier`).
+//! Nodes that `mpirun` starts have no launcher and no agent: see [`ranks`].
 //! **Invariants**: an agent ends all that it has started when the launcher has gone; a host that fails ends the run, and is named.
 
 pub mod host_list;
@@ -25,3 +26,5 @@ pub(crate) mod credit;
 pub mod agent;
 
 pub mod launcher;
+
+pub mod ranks;

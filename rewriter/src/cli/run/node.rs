@@ -1,0 +1,104 @@
+//! `blizzard node`: one node of a run whose processes `mpirun` starts.
+//!
+//! Input: a program with its arguments, options of the run; the environment that the starter gives. Output: the node's output and exit status.
+
+use crate::base::error::{Error, Result};
+use crate::base::messages;
+use crate::cli::run::command::{Ready, incomplete, prepare};
+use crate::cli::run::settings::Settings;
+use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
+use crate::cli::shared::libraries::LibraryOptions;
+use crate::launch::hosts::bundle::FileEntry;
+use crate::launch::hosts::ranks::{self, Setup};
+use crate::launch::launcher::Outcome;
+use crate::launch::options::LaunchOptions;
+use crate::launch::stats::{Stats, StatsFile};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Be a node of a run that mpirun, prterun or srun starts: each rank is one
+///
+/// Input, output and signals are those that the starter gives each rank. The program must be on each host at the same path, and so must
+/// Blizzard; each host rewrites it into its own cache.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    mpirun -n 8 blizzard node -- ./heat\n  \
+    mpirun --host a:4,b:4 blizzard node --stats stats.json -- ./em3d --iters 20")]
+pub struct NodeCommand {
+    /// Let rank 0 write counters of every node to FILE, as JSON
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
+    #[arg(long)]
+    allow_incomplete: bool,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    options: RewriteOptions,
+    #[command(flatten)]
+    program: ProgramAndArgs,
+}
+
+impl NodeCommand {
+    /// Runs the node; the exit status is its own. What keeps it from beginning is a misuse.
+    pub fn execute(self) -> Result<ExitCode> {
+        let began = Instant::now();
+        let prepared = ranks::expect_job().and_then(|()| self.prepare());
+        let (setup, ready, stats) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                messages::error(&error.to_string());
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let ranks::Outcome { exit_status, failure, nodes } = ranks::run(setup)?;
+        if let Some(failure) = &failure {
+            messages::error(&failure.to_string());
+        }
+        if let Some(file) = stats.filter(|_| !nodes.is_empty()) {
+            let (name, args) = self.program.command.split_first().expect("clap requires the program");
+            let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
+            let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, wall };
+            file.write(&Stats::new(name.as_ref(), args, Some(ready.flags), &outcome))?;
+        }
+        Ok(ExitCode::from(u8::try_from(exit_status).unwrap_or(u8::MAX)))
+    }
+
+    /// Rewrites the program, if somebody else has not; what this rank is to run.
+    fn prepare(&self) -> Result<(Setup, Ready, Option<StatsFile>)> {
+        let (name, args) = self.program.command.split_first().expect("clap requires the program");
+        let shown = name.display();
+        let ready = prepare(name, self.options, LibraryOptions::default(), false)?;
+        let alone = match incomplete(ready.flags).filter(|_| !self.allow_incomplete) {
+            Some(why) => Some(Error::new(format!("{shown}: cannot run on several nodes: {why}"))),
+            None if ready.creates => Some(
+                Error::new(format!("{shown}: creates its nodes itself (bz_create, the PARMACS macros)"))
+                    .help("such programs run on one host: blizzard run -n 4 -- PROG"),
+            ),
+            None => None,
+        };
+        // What its libraries are here, this process has not seen.
+        let one_host = ready.original.is_none().then(|| {
+            Error::new(format!("{shown}: has been rewritten already, so its libraries may differ between hosts"))
+                .help("give the original program")
+        });
+        let program = ready.executable.clone();
+        let mut identity = FileEntry::of(String::new(), &program)?.hash;
+        // Their places in the cache have the hashes of what they were made from.
+        ready.libraries.iter().for_each(|(_, rewritten)| identity += &format!(" {}", rewritten.display()));
+        let stats = match &self.stats {
+            Some(path) if ranks::is_first() => Some(StatsFile::create(Path::new(path))?),
+            _ => None,
+        };
+        let options = LaunchOptions {
+            arg0: Some(name.clone()),
+            original: ready.original.clone(),
+            ..self.settings.launch_options(1)
+        };
+        let setup =
+            Setup { program, args: args.to_vec(), options, guard: ready.flags.guard, identity, alone, one_host };
+        Ok((setup, ready, stats))
+    }
+}

@@ -1,0 +1,197 @@
+//! Runs whose nodes `mpirun` starts, on one host and on several; and what the README says of several machines.
+
+use blizzard_test_harness::needs::{in_mount_namespace, need, need_file, send_signal};
+use blizzard_test_harness::tests;
+use blizzard_tests::compile::{Job, Language, compile};
+use blizzard_tests::network::{MPIRUN, Network};
+use blizzard_tests::run::{Ending, Outcome, run};
+use blizzard_tests::tool;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+tests! {
+    ranks_of_one_host_are_nodes,
+    a_rank_that_fails_ends_the_run,
+    nothing_is_left_when_mpirun_is_ended,
+    ranks_of_two_hosts_are_nodes,
+    what_is_missing_is_named,
+    the_readme_is_followed_word_by_word,
+}
+
+/// What hangs is ended.
+const LIMIT: Duration = Duration::from_secs(120);
+const PMIX: &str = "/usr/lib/x86_64-linux-gnu/libpmix.so.2";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn build(folder: &Path, source: &str) -> PathBuf {
+    let output = folder.join(Path::new(source).file_stem().unwrap());
+    let flags = [tool::config("--cflags").unwrap(), vec!["-O2".to_owned()]].concat();
+    let libraries = tool::config("--libs").unwrap();
+    let sources = vec![root().join(source)];
+    compile(&Job { sources, language: Language::C, compiler: "cc", flags, libraries, output: &output }).unwrap();
+    output
+}
+
+/// `mpirun` with so many ranks of this host.
+fn mpirun(ranks: u32, options: &[&str], program: &Path, how: &str) -> Command {
+    need("mpirun");
+    need_file(PMIX, "libpmix2");
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "mpirun", "-n", &ranks.to_string()]).arg(tool::path()).arg("node");
+    command.args(options).arg("--").arg(program).arg(how).envs(MPIRUN);
+    command
+}
+
+fn sorted(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Processes that have this in their command line.
+fn processes(part: &Path) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has_it = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(part.to_str().unwrap())
+    };
+    all.filter(has_it).collect()
+}
+
+fn assert_nothing_is_left(program: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !processes(program).is_empty() {
+        assert!(Instant::now() < deadline, "left: {:?}", processes(program));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn ranks_of_one_host_are_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let stats = folder.path().join("stats.json");
+    let input = "all of this\n".repeat(4000);
+    let sum: u64 = input.bytes().map(u64::from).sum();
+    let options = ["--stats", stats.to_str().unwrap()];
+    let outcome = run(&mut mpirun(3, &options, &program, "input"), &input, LIMIT).unwrap().success().unwrap();
+    let mut right = vec![format!("node 0: {} bytes, sum {sum}", input.len())];
+    right.extend([1, 2].map(|node| format!("node {node}: 0 bytes, sum 0")));
+    assert_eq!((sorted(&outcome), &*outcome.stderr_text()), (right, ""));
+    let stats: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(stats).unwrap()).unwrap();
+    assert_eq!((&stats["nodes"], &stats["exit_status"]), (&3.into(), &0.into()));
+    for node in 0..3 {
+        let counters = &stats["per_node"][node]["counters"];
+        assert_eq!((&counters["barriers"], &counters["lock_acquires"]), (&3.into(), &50.into()), "{counters}");
+    }
+    assert_nothing_is_left(&program);
+}
+
+fn a_rank_that_fails_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    for (how, status, line) in [
+        ("status", 7, "blizzard: error: node 2 exited with status 7"),
+        ("killed", 137, "blizzard: error: node 2 was killed by signal 9 (SIGKILL)"),
+    ] {
+        let outcome = run(&mut mpirun(3, &[], &program, how), "", LIMIT).unwrap();
+        let text = outcome.stderr_text();
+        let ours: Vec<&str> = text.lines().filter(|line| line.starts_with("blizzard: ")).collect();
+        assert_eq!((outcome.ending, ours), (Ending::Exit(status), vec![line]), "{}", outcome.describe());
+        assert_nothing_is_left(&program);
+    }
+}
+
+fn nothing_is_left_when_mpirun_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    for signal in ["TERM", "KILL"] {
+        let mut command = mpirun(2, &[], &program, "forever");
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        for _ in 0..2 {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            assert!(line.starts_with("node ") && line.ends_with(" waits\n"), "{line}");
+        }
+        // `env`, which has become mpirun.
+        assert!(send_signal(signal, child.id()));
+        child.wait().unwrap();
+        lines.read_to_string(&mut String::new()).unwrap();
+        assert_nothing_is_left(&program);
+    }
+}
+
+fn ranks_of_two_hosts_are_nodes() {
+    need("mpirun");
+    need_file(PMIX, "libpmix2");
+    let network = Network::with_ucx(2);
+    let program = build(network.folder(), "tests/hosts/ends.c");
+    let go = |map: &str, how: &str| {
+        let line = format!("mpirun --host a:2,b:2 {map} -x UCX_TLS -x UCX_NET_DEVICES blizzard node -- ./ends {how}");
+        run(&mut network.shell(&line), "", LIMIT).unwrap()
+    };
+    // Nodes of a host follow each other, however its ranks are numbered.
+    for map in ["", "--map-by node"] {
+        let outcome = go(map, "count").success().unwrap();
+        let lines = ["node 0 on a: 200", "node 1 on a: 200", "node 2 on b: 200", "node 3 on b: 200"];
+        assert_eq!((sorted(&outcome), &*outcome.stderr_text()), (lines.map(str::to_owned).to_vec(), ""));
+    }
+    let outcome = go("", "status");
+    let text = outcome.stderr_text();
+    let ours: Vec<&str> = text.lines().filter(|line| line.starts_with("blizzard: ")).collect();
+    assert_eq!((outcome.ending, ours), (Ending::Exit(7), vec!["blizzard: error: node 3 exited with status 7"]));
+    assert_nothing_is_left(&program);
+}
+
+fn what_is_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let mut alone = tool::blizzard(["node", "--"]);
+    alone.arg(&program).env_remove("PMIX_NAMESPACE").env_remove("PMIX_RANK");
+    let outcome = run(&mut alone, "", LIMIT).unwrap();
+    let text = outcome.stderr_text();
+    assert_eq!(outcome.ending, Ending::Exit(2), "{text}");
+    assert!(text.contains("no mpirun, prterun or srun") && text.contains("blizzard run -n 4 -- PROG"), "{text}");
+    need_file(PMIX, "libpmix2");
+    let mut without = in_mount_namespace(&format!("mount --bind /dev/null {PMIX}"), {
+        "mount --bind /dev/null \"$(realpath \"$0\")\"; exec \"$@\""
+    });
+    without.arg(PMIX).arg(tool::path()).args(["node", "--"]).arg(&program);
+    without.envs([("PMIX_NAMESPACE", "1"), ("PMIX_RANK", "0")]);
+    let outcome = run(&mut without, "", LIMIT).unwrap();
+    let text = outcome.stderr_text();
+    assert_eq!(outcome.ending, Ending::Exit(2), "{text}");
+    assert!(text.contains("needs PMIx 4.2 or later (Debian package libpmix2)"), "{text}");
+}
+
+/// The commands of that section, without what they say of themselves.
+fn commands(section: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let section = text.split(&format!("\n## {section}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
+    let blocks = section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let lines = blocks.flat_map(str::lines).map(|line| line.split(" # ").next().unwrap().trim());
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn the_readme_is_followed_word_by_word() {
+    need("mpirun");
+    need_file(PMIX, "libpmix2");
+    let network = Network::with_ucx(2);
+    let program = build(network.folder(), "examples/heat.c");
+    let right = run(tool::blizzard(["run", "-n", "4", "--"]).arg(&program), "", LIMIT).unwrap().success().unwrap();
+    let commands = commands("On several machines");
+    let runs = |line: &&String| line.ends_with("-- ./heat");
+    assert_eq!(commands.iter().filter(runs).count(), 3, "{commands:?}");
+    for line in &commands {
+        let outcome = run(&mut network.shell(&line.replace('\'', "'\\''")), "", LIMIT).unwrap();
+        let outcome = outcome.success().unwrap_or_else(|e| panic!("{line}: {e}"));
+        if runs(&line) {
+            assert_eq!((sorted(&outcome), &*outcome.stderr_text()), (sorted(&right), ""), "{line}");
+        }
+    }
+}

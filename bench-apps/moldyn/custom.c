@@ -56,8 +56,7 @@ static struct force *merged(void) {
         int count = begin_of(piece + 1) - begin_of(piece);
         if (phase > 0) {
             TPPI_sleep(&piece_missing);
-            for (int m = 0; m < count; m++)
-                for (int k = 0; k < 3; k++) mine[m].of[k] += piece_in[m].of[k];
+            for (int m = 0; m < count; m++) add_force(&mine[m], &piece_in[m]);
             TPPI_reset_channel(behind(), in);
             TPPI_send(behind(), piece_is_taken);
             /* What I sent in the phase before: piece_out is free again. */

@@ -22,7 +22,7 @@ static struct force *merged(void) {
         /* Each run node ends with its own piece. */
         unsigned piece = (self() + phase + 1) % run_nodes();
         for (int m = begin_of(piece); m < begin_of(piece + 1); m++) {
-            for (int k = 0; k < 3; k++) totals[m].of[k] += forces[m].of[k];
+            add_force(&totals[m], &forces[m]);
             forces[m] = (struct force){{0}};
         }
         bz_barrier();

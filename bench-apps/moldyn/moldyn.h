@@ -107,16 +107,21 @@ static void begin(void) {
     moved();
 }
 
+/* Written out, here and below: compilers leave loops of three as they are at -O2. */
+static inline void add_force(struct force *to, const struct force *from) {
+    to->of[0] += from->of[0];
+    to->of[1] += from->of[1];
+    to->of[2] += from->of[2];
+}
+
+static inline double nearest_image(double d, double half) { return d > half ? d - box : d < -half ? d + box : d; }
+
 /* From `from` to the nearest image of `to`; returns the square of the distance. */
 static inline double toward(const struct vector *from, const struct vector *to, double half, double by[3]) {
-    double square = 0;
-    for (int k = 0; k < 3; k++) {
-        double d = to->of[k] - from->of[k];
-        d = d > half ? d - box : d < -half ? d + box : d;
-        by[k] = d;
-        square += d * d;
-    }
-    return square;
+    by[0] = nearest_image(to->of[0] - from->of[0], half);
+    by[1] = nearest_image(to->of[1] - from->of[1], half);
+    by[2] = nearest_image(to->of[2] - from->of[2], half);
+    return by[0] * by[0] + by[1] * by[1] + by[2] * by[2];
 }
 
 static void add_pair(int a, int b) {
@@ -148,11 +153,10 @@ static void add_forces(void) {
         double by[3], square = toward(&positions[p.a], &positions[p.b], half, by);
         if (square >= REACH * REACH) continue;
         double r2 = 1 / square, r6 = r2 * r2 * r2, force = 48 * r2 * r6 * (r6 - 0.5);
-        for (int k = 0; k < 3; k++) {
-            int64_t units = (int64_t)(force * by[k] * UNIT);
-            forces[p.a].of[k] -= units;
-            forces[p.b].of[k] += units;
-        }
+        struct force on_b = {{(int64_t)(force * by[0] * UNIT), (int64_t)(force * by[1] * UNIT), (int64_t)(force * by[2] * UNIT)}};
+        struct force on_a = {{-on_b.of[0], -on_b.of[1], -on_b.of[2]}};
+        add_force(&forces[p.a], &on_a);
+        add_force(&forces[p.b], &on_b);
     }
 }
 

@@ -175,8 +175,7 @@ static struct sums *merged(void) {
     for (unsigned i = 0; i < partner_count; i++) {
         const struct sums *came = in[SUMS][partners[i]].buffer;
         const struct list *list = &gives[partners[i]];
-        for (int k = 0; k < list->count; k++)
-            for (int q = 0; q < QUANTITIES; q++) sums[list->places[k]].of[q] += came[k].of[q];
+        for (int k = 0; k < list->count; k++) add_sums(&sums[list->places[k]], &came[k]);
         TPPI_reset_channel_notify(partners[i], in[SUMS][partners[i]].channel);
     }
     return sums;

@@ -92,8 +92,7 @@ static struct sums *merged(void) {
     }
     MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
     for (int p = 0; p < size; p++)
-        for (int i = 0; i < peers[p].given_count; i++)
-            for (int k = 0; k < QUANTITIES; k++) sums[peers[p].given[i]].of[k] += peers[p].sums_in[i].of[k];
+        for (int i = 0; i < peers[p].given_count; i++) add_sums(&sums[peers[p].given[i]], &peers[p].sums_in[i]);
     return sums;
 }
 

@@ -45,7 +45,7 @@ static struct sums *merged(void) {
         for (int place = begin_of(piece); place < begin_of(piece + 1); place++) {
             struct sums *s = &sums[place];
             if (!(s->of[0] | s->of[1] | s->of[2] | s->of[3] | s->of[4])) continue;
-            for (int k = 0; k < QUANTITIES; k++) totals[place].of[k] += s->of[k];
+            add_sums(&totals[place], s);
             *s = (struct sums){{0}};
         }
         bz_barrier();

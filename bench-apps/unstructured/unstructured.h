@@ -167,27 +167,43 @@ static void build(void) {
 
 /* ---- The computation ---- */
 
-static void add(struct sums *sums, int quantity, double flux) { sums->of[quantity] += (int64_t)(flux * UNIT); }
+static inline int64_t units(double flux) { return (int64_t)(flux * UNIT); }
+
+/* Written out, here and below: compilers leave short loops as they are at -O2. */
+static inline void add_sums(struct sums *to, const struct sums *from) {
+    to->of[0] += from->of[0];
+    to->of[1] += from->of[1];
+    to->of[2] += from->of[2];
+    to->of[3] += from->of[3];
+    to->of[4] += from->of[4];
+}
+static inline void take_sums(struct sums *to, const struct sums *from) {
+    to->of[0] -= from->of[0];
+    to->of[1] -= from->of[1];
+    to->of[2] -= from->of[2];
+    to->of[3] -= from->of[3];
+    to->of[4] -= from->of[4];
+}
 
 /* The flux of Rusanov from a to b. */
 static void over_edges(void) {
     for (int i = 0; i < edge_count; i++) {
         const struct edge *e = &edges[i];
         const struct point *a = &points[e->a], *b = &points[e->b];
-        struct sums *to_a = &sums[e->a], *to_b = &sums[e->b];
-        double va = (a->momentum[0] * e->normal[0] + a->momentum[1] * e->normal[1] + a->momentum[2] * e->normal[2]) / a->density;
-        double vb = (b->momentum[0] * e->normal[0] + b->momentum[1] * e->normal[1] + b->momentum[2] * e->normal[2]) / b->density;
+        const double *n = e->normal, *ma = a->momentum, *mb = b->momentum;
+        double va = (ma[0] * n[0] + ma[1] * n[1] + ma[2] * n[2]) / a->density;
+        double vb = (mb[0] * n[0] + mb[1] * n[1] + mb[2] * n[2]) / b->density;
         double fast_a = fabs(va) + a->sound, fast_b = fabs(vb) + b->sound, fast = fast_a > fast_b ? fast_a : fast_b;
-        double half = 0.5 * e->area, flux[QUANTITIES];
-        flux[0] = half * (va * a->density + vb * b->density - fast * (b->density - a->density));
-        for (int k = 0; k < 3; k++)
-            flux[1 + k] = half * (va * a->momentum[k] + vb * b->momentum[k] + (a->pressure + b->pressure) * e->normal[k] -
-                                  fast * (b->momentum[k] - a->momentum[k]));
-        flux[4] = half * (va * (a->energy + a->pressure) + vb * (b->energy + b->pressure) - fast * (b->energy - a->energy));
-        for (int k = 0; k < QUANTITIES; k++) {
-            add(to_a, k, -flux[k]);
-            add(to_b, k, flux[k]);
-        }
+        double half = 0.5 * e->area, push = a->pressure + b->pressure;
+        struct sums flux = {{
+            units(half * (va * a->density + vb * b->density - fast * (b->density - a->density))),
+            units(half * (va * ma[0] + vb * mb[0] + push * n[0] - fast * (mb[0] - ma[0]))),
+            units(half * (va * ma[1] + vb * mb[1] + push * n[1] - fast * (mb[1] - ma[1]))),
+            units(half * (va * ma[2] + vb * mb[2] + push * n[2] - fast * (mb[2] - ma[2]))),
+            units(half * (va * (a->energy + a->pressure) + vb * (b->energy + b->pressure) - fast * (b->energy - a->energy))),
+        }};
+        take_sums(&sums[e->a], &flux);
+        add_sums(&sums[e->b], &flux);
     }
 }
 
@@ -196,8 +212,8 @@ static void over_faces(void) {
     for (int i = 0; i < face_count; i++) {
         const struct face *f = &faces[i];
         double third = (points[f->at[0]].pressure + points[f->at[1]].pressure + points[f->at[2]].pressure) / 9;
-        for (int corner = 0; corner < 3; corner++)
-            for (int k = 0; k < 3; k++) add(&sums[f->at[corner]], 1 + k, -third * f->normal[k]);
+        struct sums push = {{0, units(third * f->normal[0]), units(third * f->normal[1]), units(third * f->normal[2]), 0}};
+        for (int corner = 0; corner < 3; corner++) take_sums(&sums[f->at[corner]], &push);
     }
 }
 
@@ -206,7 +222,9 @@ static void over_points(struct sums *of_all) {
         struct point *p = &points[place];
         struct sums *s = &of_all[place];
         p->density += (double)s->of[0] * (STEP / UNIT);
-        for (int k = 0; k < 3; k++) p->momentum[k] += (double)s->of[1 + k] * (STEP / UNIT);
+        p->momentum[0] += (double)s->of[1] * (STEP / UNIT);
+        p->momentum[1] += (double)s->of[2] * (STEP / UNIT);
+        p->momentum[2] += (double)s->of[3] * (STEP / UNIT);
         p->energy += (double)s->of[4] * (STEP / UNIT);
         derive(p);
         *s = (struct sums){{0}};

@@ -15,6 +15,8 @@ blizzard_test_harness::tests! {
     em3d_mpi,
     unstructured_forms,
     unstructured_mpi,
+    moldyn_forms,
+    moldyn_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -108,6 +110,9 @@ const EM3D: Sizes = [
 const UNSTRUCTURED: Sizes =
     [&["--side", "12", "--iters", "7"], &["--side", "3", "--iters", "9"], &["--side", "2", "--iters", "0"]];
 
+const MOLDYN: Sizes =
+    [&["--cells", "4", "--iters", "23"], &["--cells", "5", "--iters", "2"], &["--cells", "4", "--iters", "0"]];
+
 /// What the plain form prints for each size.
 fn of_plain(application: &str, sizes: Sizes) -> [String; 3] {
     let source = repository().join("bench-apps").join(application).join(application).with_extension("c");
@@ -161,6 +166,14 @@ fn unstructured_forms() {
 
 fn unstructured_mpi() {
     mpi("unstructured", UNSTRUCTURED);
+}
+
+fn moldyn_forms() {
+    forms("moldyn", MOLDYN);
+}
+
+fn moldyn_mpi() {
+    mpi("moldyn", MOLDYN);
 }
 
 /// Each kernel, at a size that takes no time.

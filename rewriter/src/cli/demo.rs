@@ -414,12 +414,12 @@ fn table(rows: &[Row]) -> String {
 /// Columns of the longest bar.
 const LONGEST: f64 = 48.0;
 
-/// The ratios as bars, in eighths of a column.
+/// The ratios as bars, in eighths of a column, at least one.
 fn bars(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let most = rows.iter().map(|row| row.ratio).fold(1.0, f64::max);
     let bar = |ratio: f64| {
-        let eighths = (ratio / most * LONGEST * 8.0).round() as usize;
+        let eighths = ((ratio / most * LONGEST * 8.0).round() as usize).max(1);
         let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
         "█".repeat(eighths / 8) + part
     };

@@ -1,0 +1,39 @@
+/* What the forms of moldyn on shared memory have in common: positions that are fetched on demand, or with -DTUNED in large blocks and all at once. */
+#ifndef MOLDYN_SHARED_H
+#define MOLDYN_SHARED_H
+
+#include <blizzard.h>
+
+#include "moldyn.h"
+
+static unsigned self(void) { return bz_node(); }
+static unsigned run_nodes(void) { return bz_nodes(); }
+static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
+static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }
+
+static void *shared(unsigned slot, size_t bytes) {
+    if (self() == 0) {
+#ifdef TUNED
+        /* Whole pages, at the run node that writes them. */
+        bz_attributes_t attributes = {.block_bytes = 4096, .homes = BZ_HOMES_FIRST_TOUCH};
+        bz_publish(slot, need(bz_alloc_with(bytes, &attributes)));
+#else
+        bz_publish(slot, need(bz_alloc(bytes)));
+#endif
+    }
+    return bz_lookup(slot);
+}
+
+static void make_shared(void) {
+    positions = shared(0, (size_t)molecules() * sizeof *positions);
+    forces = zeros((size_t)molecules(), sizeof *forces);
+}
+
+static void moved(void) {
+    bz_barrier();
+#ifdef TUNED
+    bz_check_out(positions, (size_t)molecules() * sizeof *positions, 0);
+#endif
+}
+
+#endif

@@ -1,4 +1,5 @@
-/* A program of several nodes for runs on several hosts: what each node reads, writes and says, and how it ends. The first argument says which. */
+/* A program of several nodes for runs on several hosts: what each node reads, writes and says, and how it ends. The first argument says which, the
+ * second how often each node takes the lock before. */
 #define _GNU_SOURCE
 #include <blizzard.h>
 #include <signal.h>
@@ -32,7 +33,7 @@ static void count(unsigned long rounds) {
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     unsigned last = bz_nodes() - 1, me = bz_node();
-    count(50);
+    count(argc > 2 ? strtoul(argv[2], 0, 10) : 50);
     char name[64] = "";
     gethostname(name, sizeof name - 1);
     if (!strcmp(how, "count"))
@@ -57,6 +58,15 @@ int main(int argc, char **argv) {
         if (me == last)
             for (;;)
                 pause();
+    }
+    /* All nodes need each other all the time. */
+    if (!strcmp(how, "busy")) {
+        fprintf(stderr, "node %u waits\n", me);
+        for (;;) {
+            bz_lock(shared->lock);
+            shared->word += 1;
+            bz_unlock(shared->lock);
+        }
     }
     bz_barrier();
     return 0;

@@ -5,7 +5,7 @@ use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::network::Network;
 use blizzard_tests::run::{Ending, Outcome, run};
 use blizzard_tests::tool;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ tests! {
     a_node_that_fails_ends_the_run_on_all_hosts,
     an_agent_that_is_killed_is_named,
     a_host_that_is_cut_off_is_named,
+    a_network_that_loses_and_delays_or_is_away_for_a_while_is_endured,
+    a_node_that_is_stopped_is_named,
     a_launcher_that_is_killed_leaves_nothing,
     hosts_that_cannot_take_part_are_named,
     builds_that_differ_are_named,
@@ -156,10 +158,10 @@ fn a_node_that_fails_ends_the_run_on_all_hosts() {
     }
 }
 
-/// A run whose last node is away for good, when all nodes wait.
-fn waiting(network: &Network, options: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
+/// A run that does not end, when all nodes have begun. `how`: its last node is away for good, or all need each other.
+fn endless(network: &Network, options: &[&str], how: &str) -> (Child, BufReader<std::process::ChildStderr>) {
     let program = build(network, "tests/hosts/ends.c", &[]);
-    let mut command = command(network, &network.list(1), options, &program, &["forever"]);
+    let mut command = command(network, &network.list(1), options, &program, &[how]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     for _ in 0..2 {
@@ -194,7 +196,7 @@ fn an_agent_that_is_killed_is_named() {
     let network = Network::with_ucx(2);
     // Each of its two processes, on either host.
     for (number, which) in [(0, 0), (1, 1)] {
-        let (child, lines) = waiting(&network, &[]);
+        let (child, lines) = endless(&network, &[], "forever");
         let mut agents = agents(&network, number);
         agents.sort_unstable();
         assert_eq!(agents.len(), 2, "{agents:?}");
@@ -210,7 +212,7 @@ fn an_agent_that_is_killed_is_named() {
 
 fn a_host_that_is_cut_off_is_named() {
     let network = Network::with_ucx(2);
-    let (child, lines) = waiting(&network, &["--peer-timeout", "2"]);
+    let (child, lines) = endless(&network, &["--peer-timeout", "2"], "forever");
     network.cut(1);
     let (status, text) = ended(child, lines);
     assert_eq!(status, Some(1), "{text}");
@@ -220,9 +222,51 @@ fn a_host_that_is_cut_off_is_named() {
     assert_nothing_is_left(&network);
 }
 
+fn a_network_that_loses_and_delays_or_is_away_for_a_while_is_endured() {
+    for (loss, delay, rounds) in [(5, 0, 25), (0, 50, 3)] {
+        let network = Network::bad(2, loss, delay);
+        let program = build(&network, "tests/hosts/ends.c", &[]);
+        let args = ["count", &rounds.to_string()];
+        let outcome = launch(&network, 1, &[], &program, &args).success().unwrap();
+        let right = [0, 1].map(|node| format!("node {node} on {}: {}", network.host(node), 2 * rounds));
+        assert_eq!((sorted(&outcome), &*outcome.stderr_text()), (right.to_vec(), ""), "{loss} %, {delay} ms");
+    }
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let mut command = command(&network, &network.list(1), &["--peer-timeout", "20"], &program, &["input"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Node 0 reads until the input ends; by then the cable is out, and the barrier has to wait for it.
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&[b'x'; 4 << 20]).unwrap();
+    network.cut(1);
+    drop(input);
+    std::thread::sleep(Duration::from_secs(3));
+    network.mend(1);
+    let outcome = child.wait_with_output().unwrap();
+    let (said, complaints) = (String::from_utf8(outcome.stdout).unwrap(), String::from_utf8(outcome.stderr).unwrap());
+    assert!(outcome.status.success() && complaints.is_empty(), "{said}{complaints}");
+    assert!(said.contains("node 0: 4194304 bytes") && said.contains("node 1: 0 bytes"), "{said}");
+    assert_nothing_is_left(&network);
+}
+
+fn a_node_that_is_stopped_is_named() {
+    let network = Network::with_ucx(2);
+    let (child, lines) = endless(&network, &["--peer-timeout", "4"], "busy");
+    let is_node = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"busy\0"));
+    let nodes: Vec<i32> = network.processes(1).into_iter().filter(is_node).collect();
+    assert_eq!(nodes.len(), 1);
+    let began = Instant::now();
+    send("STOP", nodes[0]);
+    let (status, text) = ended(child, lines);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains(&format!("host {}: node 1", network.host(1))), "{text}");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert_nothing_is_left(&network);
+}
+
 fn a_launcher_that_is_killed_leaves_nothing() {
     let network = Network::with_ucx(2);
-    let (mut child, lines) = waiting(&network, &[]);
+    let (mut child, lines) = endless(&network, &[], "forever");
     // `env`, which has become the launcher.
     send("KILL", child.id() as i32);
     child.wait().unwrap();
@@ -309,6 +353,7 @@ fn bad_lists_of_hosts_are_refused() {
         (&["--hosts", "a", "--launcher", " "], "--launcher: no command"),
         (&["--hosts", "a", "--agent", "a;b"], "characters that a shell"),
         (&["--hosts", "a", "-n", "2"], "cannot be used with"),
+        (&["--hosts", "a", "--stuck-timeout", "5"], "cannot be used with"),
         (&["--hosts", "a", "--no-libraries"], "--no-libraries"),
         (&["--hosts", "a", "--fork"], "creates its nodes itself"),
     ] {

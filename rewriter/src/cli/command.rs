@@ -214,7 +214,7 @@ mod tests {
             assert!(after.lines().all(|line| line.len() < 80), "{after}");
             commands += 1;
         }
-        assert_eq!(commands, 17);
+        assert_eq!(commands, 18);
         assert_eq!(overview.matches("  Example: blizzard ").count(), overview::GROUPS.len(), "{overview}");
         assert!(overview.lines().all(|line| line.len() <= 100), "{overview}");
     }

@@ -4,6 +4,8 @@
 
 pub(crate) mod shipment;
 
+pub(crate) mod debugger;
+
 pub(crate) mod command;
 
 pub(crate) mod learn;

@@ -63,8 +63,9 @@ pub fn build(rt: &Path, target_dir: &Path, features: &str) -> Result<PathBuf, St
         .env("CARGO_PROFILE_RELEASE_LTO", "fat")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+        // What debuggers need to unwind (.debug_frame). It changes nothing of what is loaded.
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "line-directives-only")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "false")
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "false")
         .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "false");

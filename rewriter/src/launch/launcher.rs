@@ -13,13 +13,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
+use crate::launch::crash::Crash;
 use crate::launch::options::LaunchOptions;
 use crate::launch::output::{Sink, Stream, forward};
 use crate::launch::region::{NodeReport, Region};
 use crate::launch::spawn::{self, Node, describe, shell_status};
 use crate::launch::stuck::{StuckNode, Watch};
-use crate::launch::supervise::{self, Stop};
-use crate::launch::{guard, leftovers, sys};
+use crate::launch::supervise::{self, Seen, Stop};
+use crate::launch::{core_files, guard, leftovers, sys};
 use blizzard_contract::{self as contract, LearntPlace};
 use std::ffi::OsString;
 use std::io;
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub nodes: Vec<NodeEnd>,
     /// What the nodes waited for, if the run was ended because they all waited for each other.
     pub stuck: Vec<StuckNode>,
+    /// How the node died that ended the run, or where it did that, if it could be looked at.
+    pub crash: Option<Crash>,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
     /// From before the first node started until after the last ended.
@@ -66,6 +69,9 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     if options.nodes == 0 || options.nodes as usize > contract::MAX_NODES {
         return Err(Error::new(format!("a run has 1 to {} nodes, not {}", contract::MAX_NODES, options.nodes)));
     }
+    if options.cores {
+        core_files::allow()?;
+    }
     let mut guard = guard::split()?;
     let region = Region::create(options)?;
     if let Err(e) = sys::disable_randomisation()
@@ -76,6 +82,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
              between nodes"
         ));
     }
+    region.await_crashes();
     let begin = Instant::now();
     let mut nodes = spawn::start(program, args, &region, guard.group, options)?;
     let forwarders = match Forwarders::start(&mut nodes, options) {
@@ -85,8 +92,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
             return Err(e);
         }
     };
-    let (mut watch, mut stuck) = (Watch::new(nodes.len(), options.stuck_timeout), Vec::new());
-    let stop = supervise::until_all_ended(&mut nodes, &region, &mut guard, &mut watch, &mut stuck);
+    let (mut watch, mut seen) = (Watch::new(nodes.len(), options.stuck_timeout), Seen::default());
+    let stop = supervise::until_all_ended(&mut nodes, options, &region, &mut guard, &mut watch, &mut seen);
     let wall = begin.elapsed();
     // Nobody waits any more when the launcher is gone: then it may take long.
     let gone = stop == Some(Stop::LauncherGone);
@@ -101,7 +108,16 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         })
         .collect();
     let (exit_status, failure) = verdict(stop, &nodes, written);
-    Ok(Outcome { exit_status, failure, nodes, stuck, learnt: region.learnt(), wall })
+    let Seen { stuck, crashes } = seen;
+    let ended_by = |node: u32| {
+        let NodeEnd { status, report } = &nodes[node as usize];
+        crashes.into_iter().find(|crash| crash.is_of(node, *status, report.message.is_some()))
+    };
+    let crash = match stop {
+        Some(Stop::Node(node)) => ended_by(node),
+        _ => None,
+    };
+    Ok(Outcome { exit_status, failure, nodes, stuck, crash, learnt: region.learnt(), wall })
 }
 
 /// What became of the nodes' output.

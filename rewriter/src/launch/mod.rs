@@ -17,6 +17,14 @@ pub mod region;
 
 pub(crate) mod spawn;
 
+pub(crate) mod process_memory;
+
+pub mod unwind;
+
+pub(crate) mod core_files;
+
+pub mod crash;
+
 pub(crate) mod guard;
 
 pub mod stuck;

@@ -96,8 +96,20 @@ pub struct LaunchOptions {
     pub original: Option<PathBuf>,
     /// Guarded code tells which of its accesses fault.
     pub learns: bool,
+    /// What starts one of the nodes.
+    pub debugger: Option<Debugger>,
+    /// The kernel may write core files.
+    pub cores: bool,
     /// For programs that use `tempest.h`.
     pub tempest: TempestOptions,
+}
+
+/// A program that starts a node, and has the terminal.
+#[derive(Debug, Clone)]
+pub struct Debugger {
+    pub node: u32,
+    /// Words in front of the program's path.
+    pub command: Vec<OsString>,
 }
 
 /// Settings of `tempest.h`; see [`contract::RegionHeader`].
@@ -158,6 +170,8 @@ impl Default for LaunchOptions {
             tempest: TempestOptions::default(),
             original: None,
             learns: false,
+            debugger: None,
+            cores: false,
         }
     }
 }

@@ -6,14 +6,14 @@
 //! wake all of them when the run is to stop. The memory has no name anywhere: it is gone when the last process
 //! that holds it is gone, however they end.
 //!
-//! **Invariant:** apart from `abort` and the doorbells the launcher writes nothing after the first node has started.
+//! **Invariant:** apart from `abort`, the doorbells and the states of crashes the launcher writes nothing after the first node has started.
 
 use crate::base::error::{Error, Result};
 use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
-    self as contract, COUNTER_COUNT, Counter, LearntPlace, RegionHeader, SharedContext, TAG_INVALID, WaitRecord,
-    node_phase,
+    self as contract, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, RegionHeader, SharedContext, TAG_INVALID,
+    WaitRecord, crash_state, node_phase,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -22,7 +22,7 @@ use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The region of one run.
 #[derive(Debug)]
@@ -183,6 +183,43 @@ impl Region {
         }
     }
 
+    /// The nodes wait before they die by a signal, until [`Region::let_go`].
+    pub fn await_crashes(&self) {
+        (0..self.header.nodes).for_each(|node| self.crash_state(node).store(crash_state::AWAITED, Ordering::Relaxed));
+    }
+
+    /// How node `node` dies, if it waits with that.
+    pub fn crash(&self, node: u32) -> Option<CrashRecord> {
+        if self.crash_state(node).load(Ordering::Acquire) != crash_state::TOLD {
+            return None;
+        }
+        let mut page = [0u8; size_of::<SharedContext>()];
+        self.file.read_exact_at(&mut page, self.context_off(node)).ok()?;
+        let u32_at = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+        let of_crash = |at: usize| offset_of!(SharedContext, crash) + at;
+        Some(CrashRecord {
+            state: crash_state::TOLD,
+            signal: u32_at(of_crash(offset_of!(CrashRecord, signal))) as i32,
+            code: u32_at(of_crash(offset_of!(CrashRecord, code))) as i32,
+            thread: u32_at(of_crash(offset_of!(CrashRecord, thread))),
+            address: u64_at(of_crash(offset_of!(CrashRecord, address))),
+            registers: std::array::from_fn(|k| u64_at(of_crash(offset_of!(CrashRecord, registers)) + 8 * k)),
+        })
+    }
+
+    /// The launcher has seen enough of node `node`.
+    pub fn let_go(&self, node: u32) {
+        let state = self.crash_state(node);
+        state.store(crash_state::READ, Ordering::Release);
+        let _ = futex::wake(state, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    fn crash_state(&self, node: u32) -> &AtomicU32 {
+        let at = offset_of!(SharedContext, crash) + offset_of!(CrashRecord, state);
+        self.words.word(self.context_off(node) + at as u64)
+    }
+
     /// What all nodes have learnt, in no order.
     pub fn learnt(&self) -> Vec<LearntPlace> {
         let mut bytes = vec![0; contract::LEARNT_PLACES as usize * size_of::<LearntPlace>()];
@@ -195,7 +232,7 @@ impl Region {
         places.filter(|place| place.access != 0 && place.faults != 0).collect()
     }
 
-    /// The number of the process that node 0 has created as node `node`.
+    /// The number of the process that says that it is node `node`.
     pub fn created_pid(&self, node: u32) -> Option<Pid> {
         let word = self.words.word(self.context_off(node) + offset_of!(SharedContext, pid) as u64);
         Pid::from_raw(word.load(Ordering::Relaxed) as i32)

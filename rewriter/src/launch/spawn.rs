@@ -82,19 +82,31 @@ pub fn start_some(
         }
         let nameless = held.as_ref().filter(|_| node > 0 && !program.exists());
         let nameless = nameless.map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
-        let mut command = Command::new(nameless.as_deref().unwrap_or(program));
+        let program = nameless.as_deref().unwrap_or(program);
+        let debugger = options.debugger.as_ref().filter(|debugger| debugger.node == node);
+        let mut command = match debugger.and_then(|debugger| debugger.command.split_first()) {
+            Some((debugger, words)) => {
+                let mut command = Command::new(debugger);
+                command.args(words).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command.args(args).env(BOOT_ENV, format!("fd={},node={node}", region.fd()));
         command.env_remove(EXE_ENV).envs(options.original.as_ref().map(|path| (EXE_ENV, path)));
-        command.process_group(group.as_raw_nonzero().get());
-        if let Some(name) = &options.arg0 {
+        // What the terminal sends to those at a debugger's prompt is not for the other nodes.
+        let is_apart = options.debugger.is_some() && debugger.is_none();
+        command.process_group(if is_apart { 0 } else { group.as_raw_nonzero().get() });
+        if let Some(name) = options.arg0.as_ref().filter(|_| debugger.is_none()) {
             command.arg0(name);
         }
-        if node > 0 && !options.own_streams {
+        let has_input = options.debugger.as_ref().map_or(0, |debugger| debugger.node) == node;
+        if !has_input && !options.own_streams {
             command.stdin(Stdio::null());
         } else if options.pipes_input {
             command.stdin(Stdio::piped());
         }
-        if options.pipes_output() {
+        if options.pipes_output() && debugger.is_none() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         } else {
             sys::leave_closed(&mut command);

@@ -7,12 +7,11 @@
 //! is on its way to a sleeper; no timer of the program is running. A node that computes, or that waits in a system call for the outside world, does not
 //! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true.
 
+use crate::launch::process_memory::ProcessMemory;
 use crate::launch::region::{Region, Waiting};
 use crate::launch::spawn::Node;
 use blizzard_contract::{activity, waits};
 use rustix::process::Pid;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -109,44 +108,16 @@ fn asleep(region: &Region, number: u32) -> Option<Waiting> {
     None
 }
 
-/// A part of a process's memory.
-struct Mapping {
-    start: u64,
-    end: u64,
-    is_code: bool,
-    offset: u64,
-    name: String,
-}
-
-/// A line of `/proc/PID/maps` (proc(5)).
-fn mapping(line: &str) -> Option<Mapping> {
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let rights = words.next()?;
-    let offset = number(words.next()?)?;
-    let name = words.nth(2).unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { start: number(start)?, end: number(end)?, is_code: rights.contains('x'), offset, name })
-}
-
 /// Places behind calls on the program's stack, the innermost first. The runtime has put where that stack was near the end of its own.
 fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
-    let pid = pid.as_raw_nonzero();
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let maps: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    let words = |from: u64, bytes: u64| {
-        let mut all = vec![0; bytes as usize];
-        memory.read_exact_at(&mut all, from).ok()?;
-        Some(all.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("eight bytes"))).collect::<Vec<_>>())
-    };
-    let stack = maps.iter().find(|m| m.name == "[stack]")?;
-    let own = words(top.checked_sub(OWN_BYTES)?, OWN_BYTES)?;
+    let memory = ProcessMemory::of(pid)?;
+    let stack = memory.mappings.iter().find(|m| m.name == "[stack]")?;
+    let own = memory.words(top.checked_sub(OWN_BYTES)?, OWN_BYTES)?;
     let here = own.into_iter().filter(|word| (stack.start..stack.end).contains(word)).min()? & !7;
-    let found = words(here, STACK_BYTES.min(stack.end - here))?;
+    let found = memory.words(here, STACK_BYTES.min(stack.end - here))?;
     let is_behind_call = |at: u64| {
         let mut code = [0; 8];
-        if memory.read_exact_at(&mut code, at.wrapping_sub(8)).is_err() {
+        if memory.read(at.wrapping_sub(8), &mut code).is_none() {
             return false;
         }
         // SDM volume 2, CALL: direct, or through a register or memory.
@@ -154,23 +125,8 @@ fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
         code[3] == 0xe8 || (2..=7).any(is_indirect)
     };
     let place = |at: u64| {
-        let m = maps.iter().find(|m| m.is_code && m.name.starts_with('/') && (m.start..m.end).contains(&at))?;
+        let m = memory.mapping(at).filter(|m| m.is_code() && m.is_file())?;
         is_behind_call(at).then(|| (PathBuf::from(&m.name), at - m.start + m.offset))
     };
     Some(found.into_iter().filter_map(place).take(CALLERS).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_maps_is_read() {
-        let m =
-            mapping("55d0c0000000-55d0c0004000 r-xp 00002000 fe:00 1234                       /a folder/x y").unwrap();
-        assert_eq!((m.start, m.end, m.is_code, m.offset), (0x55d0_c000_0000, 0x55d0_c000_4000, true, 0x2000));
-        assert_eq!(m.name, "/a folder/x y");
-        assert_eq!(mapping("7ffc0000-7ffd0000 rw-p 00000000 00:00 0      [stack]").unwrap().name, "[stack]");
-        assert!(mapping("nonsense").is_none());
-    }
 }

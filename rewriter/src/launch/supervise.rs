@@ -1,6 +1,6 @@
 //! Watching the nodes until all have ended.
 //!
-//! Input: nodes, region, guard. Output: when all nodes have ended, why the run was stopped, if it was.
+//! Input: nodes, region, guard. Output: when all nodes have ended, why the run was stopped, if it was, and what was seen on the way.
 //!
 //! The loop sleeps until a signal arrives: SIGCHLD when a node ends, or one that asks the launcher or the supervisor to stop. The first
 //! node that fails ends the run: the others are told through the region, have [`GRACE`] to stop by themselves, and are then
@@ -9,13 +9,15 @@
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
 //! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
+use crate::launch::crash::{self, Crash};
 use crate::launch::guard::Guard;
+use crate::launch::options::LaunchOptions;
 use crate::launch::region::Region;
 use crate::launch::signals::Event;
 use crate::launch::spawn::{Node, Reaper};
 use crate::launch::stuck::{StuckNode, Watch};
 use blizzard_contract::node_phase;
-use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
+use signal_hook::consts::signal::{SIGCHLD, SIGINT, SIGUSR1, SIGUSR2};
 use std::time::{Duration, Instant};
 
 /// How long the remaining nodes may take to stop by themselves.
@@ -36,19 +38,31 @@ pub enum Stop {
     Stuck,
 }
 
-/// Waits until every node has ended; says why the run stopped early, if it did. `stuck`: gets what the nodes waited for, if they waited for each other.
+/// What was seen of nodes.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// What they waited for, if they waited for each other.
+    pub stuck: Vec<StuckNode>,
+    /// How they died.
+    pub crashes: Vec<Crash>,
+}
+
+/// Waits until every node has ended; says why the run stopped early, if it did.
 pub fn until_all_ended(
     nodes: &mut [Node],
+    options: &LaunchOptions,
     region: &Region,
     guard: &mut Guard,
     watch: &mut Watch,
-    stuck: &mut Vec<StuckNode>,
+    seen: &mut Seen,
 ) -> Option<Stop> {
     let alone = nodes.len() == 1;
+    let is_debugged = options.debugger.is_some();
     let mut stop = None;
     let mut deadline: Option<Instant> = None;
     let mut reaper = Reaper::default();
     loop {
+        crash::look(nodes, region, &mut seen.crashes);
         let mut failed = None;
         for number in reaper.reap(nodes, region) {
             if failed.is_none() && has_failed(&nodes[number], region, number as u32, alone) {
@@ -71,7 +85,7 @@ pub fn until_all_ended(
         if stop.is_none()
             && let Some(all) = watch.look(nodes, region)
         {
-            *stuck = all;
+            seen.stuck = all;
             stop = Some(Stop::Stuck);
             region.abort();
             deadline = Some(Instant::now() + GRACE);
@@ -88,6 +102,10 @@ pub fn until_all_ended(
                     continue;
                 }
             };
+            // The terminal's, at a debugger's prompt.
+            if is_debugged && signal == SIGINT {
+                continue;
+            }
             if !from_kernel {
                 nodes.iter().for_each(|node| node.signal(signal));
             }

@@ -10,6 +10,10 @@ pub mod decisions;
 
 pub mod overhead;
 
+pub(crate) mod places;
+
 pub(crate) mod stuck;
+
+pub(crate) mod crash;
 
 pub mod learnt;

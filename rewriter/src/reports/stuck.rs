@@ -3,11 +3,9 @@
 //! Input: what each node waits for. Output: lines: the node, what it waits for, who has it, since when, and the program's line.
 
 use crate::launch::stuck::StuckNode;
-use crate::reports::overhead::symbols::Symbols;
+use crate::reports::places::Files;
 use blizzard_contract::waits;
-use object::{Object, ObjectSection, ObjectSegment};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Prefixes of the functions through which programs call the runtime.
 const CLIENTS: [&str; 3] = ["bz_", "blizzard_shm::", "<blizzard_shm::"];
@@ -18,7 +16,7 @@ pub fn table(nodes: &[StuckNode]) -> Vec<String> {
     let mut rows = vec![["node", "waits for", "held by", "since", "where"].map(str::to_owned)];
     for node in nodes {
         let (what, by) = waits_for(node, nodes);
-        let place = files.place(&node.callers).unwrap_or_else(|| "-".to_owned());
+        let place = place(&mut files, &node.callers).unwrap_or_else(|| "-".to_owned());
         rows.push([node.node.to_string(), what, by, format!("{:.1} s", node.since.as_secs_f64()), place]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -62,58 +60,14 @@ fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
     }
 }
 
-/// The files that callers lie in.
-#[derive(Default)]
-struct Files(HashMap<PathBuf, Option<Known>>);
-
-struct Known {
-    symbols: Symbols,
-    /// Parts of the file in memory: offset, address, bytes.
-    segments: Vec<(u64, u64, u64)>,
-    /// The addresses of the program's code: what Blizzard has moved.
-    code: Vec<(u64, u64)>,
-}
-
-impl Known {
-    fn of(path: &Path) -> Option<Known> {
-        let bytes = std::fs::read(path).ok()?;
-        let elf = object::File::parse(bytes.as_slice()).ok()?;
-        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
-        let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
-        let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
-        Some(Known { symbols: Symbols::of(path), segments, code })
-    }
-
-    fn address(&self, offset: u64) -> Option<u64> {
-        let inside = |&&(from, _, bytes): &&(u64, u64, u64)| offset.wrapping_sub(from) < bytes;
-        self.segments.iter().find(inside).map(|&(from, va, _)| va + (offset - from))
-    }
-}
-
-impl Files {
-    /// The first caller that is neither the runtime nor the client library: function, file and line.
-    fn place(&mut self, callers: &[(PathBuf, u64)]) -> Option<String> {
-        callers.iter().find_map(|(path, offset)| {
-            let known = self.0.entry(path.clone()).or_insert_with(|| Known::of(path)).as_ref()?;
-            // A call's line is that of its last byte: what is behind may be another line's.
-            let at = known.address(*offset)? - 1;
-            if !known.code.iter().any(|(from, to)| (*from..*to).contains(&at)) {
-                return None;
-            }
-            let name = known.symbols.name(at);
-            let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function).to_owned();
-            // Of guarded code's two versions.
-            let name = name.trim_end_matches(".full").to_owned();
-            // A section's name is no function's: the client library has parts without one.
-            if name.starts_with('.') || CLIENTS.iter().any(|prefix| name.starts_with(prefix)) {
-                return None;
-            }
-            Some(match known.symbols.line(at) {
-                Some(line) => format!("{name} ({line})"),
-                None => name,
-            })
-        })
-    }
+/// The first caller that is neither the runtime nor the client library: function, file and line.
+fn place(files: &mut Files, callers: &[(PathBuf, u64)]) -> Option<String> {
+    callers.iter().find_map(|(path, offset)| {
+        let calls = files.calls(path, *offset, true).filter(|found| found.is_moved)?;
+        let outermost = calls.calls.last().filter(|call| call.is_function)?;
+        let is_client = CLIENTS.iter().any(|prefix| outermost.function.starts_with(prefix));
+        (!is_client).then(|| outermost.to_string())
+    })
 }
 
 #[cfg(test)]

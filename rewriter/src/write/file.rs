@@ -412,7 +412,11 @@ pub fn write(
         placed,
         &sections,
         &debug,
-        image.interp.is_some().then_some(entry),
+        headers::Added {
+            loaded: image.interp.is_some().then_some(entry),
+            runtime: (blob.map_or(&[], |blob| blob.functions()), rt_va),
+            frames: blob.and_then(|blob| blob.frames(rt_va)),
+        },
     )?;
     let (table, count) = match blob {
         Some(_) => (kernel_phdrs, phdrs.kernel_count()),
@@ -505,7 +509,7 @@ fn new_sections(
     out.extend(records.into_iter().flatten().map(|(name, (va, bytes))| in_ro(name, va, bytes)));
     for (s, &off) in rt.iter().zip(rt_offsets) {
         let (name, kind) = match s.flags {
-            5 => (".blizzard.rt.text", SectionKind::Code),
+            5 => (headers::RUNTIME_TEXT, SectionKind::Code),
             6 => (".blizzard.rt.data", SectionKind::Data),
             _ => (".blizzard.rt.rodata", SectionKind::ReadOnly),
         };

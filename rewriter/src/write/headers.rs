@@ -14,6 +14,7 @@ use crate::read::image::Image;
 use crate::write::debug::sections::{Moved, append};
 use crate::write::new_code::layout::Placed;
 use crate::write::output::Output;
+use crate::write::runtime_blob::RtFunction;
 use crate::write::symbols::Symbols;
 use blizzard_contract::{ModuleInfo, PT_BLIZZARD};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
@@ -203,8 +204,21 @@ pub fn patch_header(out: &mut Header, entry: Vaddr, phoff: u64, phnum: usize) {
     header.e_phnum = U16::new(LE, phnum as u16);
 }
 
+/// What has symbols and is none of the input's.
+pub struct Added<'a> {
+    /// Where the dynamic loader enters the program.
+    pub loaded: Option<Vaddr>,
+    /// The runtime's functions, and where it begins.
+    pub runtime: (&'a [RtFunction], Vaddr),
+    /// What debuggers unwind the runtime by. Of an input with a `.debug_frame` of its own they know no second one.
+    pub frames: Option<Vec<u8>>,
+}
+
+/// The section of the runtime's code.
+pub const RUNTIME_TEXT: &str = ".blizzard.rt.text";
+
 /// Appends symbols, section names and section headers; returns the input's ELF header, pointed at them. `moved`: debug sections that
-/// stand elsewhere than in the input. `loaded`: where the dynamic loader enters the program.
+/// stand elsewhere than in the input.
 pub fn write_sections(
     out: &mut Output,
     image: &Image,
@@ -212,7 +226,7 @@ pub fn write_sections(
     placed: &Placed,
     new: &[NewSection],
     moved: &[Moved],
-    loaded: Option<Vaddr>,
+    Added { loaded, runtime, frames }: Added<'_>,
 ) -> Result<Header> {
     let damaged = || Error::new(format!("{}: the section headers are damaged", image.name));
     let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
@@ -233,10 +247,11 @@ pub fn write_sections(
         sections.push(shdr(0, elf::SHT_NULL, NO_FLAGS, Vaddr(0), 0, 0, 0));
     }
     let old_count = sections.len();
-    if old_count + new.len() + moved.len() + 3 >= 0xff00 {
+    if old_count + new.len() + moved.len() + 4 >= 0xff00 {
         return Err(Error::new(format!("{}: has too many sections ({old_count})", image.name)));
     }
     let new_text = old_count as u16;
+    let rt_text = new.iter().position(|s| s.name == RUNTIME_TEXT).map_or(elf::SHN_ABS.0, |k| new_text + k as u16);
     for s in &mut sections[1..] {
         let name = name_at(&names, s.sh_name.get(LE) as usize);
         // gdb takes .interp for the word of the kernel, which maps no dynamic loader here, and then looks for libraries in vain.
@@ -267,6 +282,12 @@ pub fn write_sections(
             None => sections.push(header),
         }
     }
+    let has_frames = sections.iter().any(|s| name_at(&names, s.sh_name.get(LE) as usize) == ".debug_frame");
+    if let Some(frames) = frames.filter(|_| !has_frames) {
+        let at = append(out, &frames);
+        let name = add_name(&mut names, ".debug_frame");
+        sections.push(shdr(name, elf::SHT_PROGBITS, NO_FLAGS, Vaddr(0), at, frames.len() as u64, 8));
+    }
     match symtab {
         Some(i) => {
             let part = |s: &Shdr| {
@@ -278,6 +299,7 @@ pub fn write_sections(
             let strings = sections.get(linked).filter(|_| linked != shstrndx && linked != 0).map(part).transpose()?;
             let mut table = Symbols { table: part(&sections[i])?.to_vec(), names: strings.map(<[u8]>::to_vec) };
             table.relocate(image, insns, placed, new_text, loaded);
+            table.add_runtime(runtime, rt_text);
             if let Some(names) = table.names.as_ref().filter(|n| n.len() > strings.map_or(0, <[u8]>::len)) {
                 let at = append(out, names);
                 sections[linked].sh_offset = U64::new(LE, at);
@@ -291,6 +313,7 @@ pub fn write_sections(
             let (mut symbols, locals) = Symbols::of_debug_file(image, &sections[..old_count], |at| name_at(&names, at))
                 .unwrap_or_else(|| (Symbols::of_exports(image, insns), 1));
             symbols.relocate(image, insns, placed, new_text, loaded);
+            symbols.add_runtime(runtime, rt_text);
             let strings = symbols.names.unwrap_or_default();
             let (table_len, strings_len) = (symbols.table.len() as u64, strings.len() as u64);
             let table_at = append(out, &symbols.table);

@@ -28,6 +28,8 @@
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
 use crate::base::options::Access;
+use crate::read::eh_frame::{Input, Section};
+use crate::write::frames::debug_frame;
 use blizzard_contract::{self as contract, ModuleInfo};
 use object::LittleEndian as LE;
 use object::elf;
@@ -88,6 +90,8 @@ pub struct Blob {
     /// Which segment holds the module info.
     info_segment: usize,
     functions: Vec<RtFunction>,
+    /// Where `.eh_frame` begins, and its bytes.
+    frames: (u64, Vec<u8>),
 }
 
 /// A segment of the output: becomes one PT_LOAD.
@@ -174,6 +178,14 @@ impl Blob {
         &self.functions
     }
 
+    /// Call-frame information of the blob at link-time address `at`: a section `.debug_frame`. None: it is not understood, or there is none.
+    pub fn frames(&self, at: Vaddr) -> Option<Vec<u8>> {
+        let behind = |s: &Segment, va: Vaddr| va.0.checked_sub(s.offset).filter(|&far| far < s.bytes.len() as u64);
+        let tail = |va| self.segments.iter().find_map(|s| Some(&s.bytes[behind(s, va)? as usize..]));
+        let eh_frame = Section { at: Vaddr(self.frames.0), bytes: &self.frames.1 };
+        debug_frame::of_moved(&Input { eh_frame, tail: &tail, text: None, got: None }, at.0)
+    }
+
     /// The blob's segments at link-time address `at`, with the module info written in.
     ///
     /// # Panics
@@ -238,7 +250,9 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
         let name = symbol.name(LE, symbols.strings()).map_err(text)?;
         let name = std::str::from_utf8(name).map_err(|e| e.to_string())?;
         let value = symbol.st_value(LE);
-        if symbol.st_type() == elf::STT_FUNC && !symbol.is_undefined(LE) {
+        // The code that executes the program's system calls.
+        let is_stub = name.strip_prefix("blizzard_stub_").is_some_and(|stub| !stub.contains('_'));
+        if (symbol.st_type() == elf::STT_FUNC || is_stub) && !symbol.is_undefined(LE) {
             functions.push(RtFunction { name: name.to_owned(), offset: value, bytes: symbol.st_size(LE) });
         }
         match name {
@@ -248,6 +262,13 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
         }
     }
     functions.sort_by_key(|f| f.offset);
+    for at in 1..functions.len() {
+        let end = functions[at].offset;
+        let before = &mut functions[at - 1];
+        if before.bytes == 0 {
+            before.bytes = end - before.offset;
+        }
+    }
     let entry = entry.ok_or("it has no entry symbol")?;
     let info = info.ok_or("it has no module info symbol")?;
     let holds_info = |s: &Segment| {
@@ -257,7 +278,10 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
     if sections.section_by_name(LE, b".text").is_none_or(|(_, s)| entry < s.sh_addr(LE)) {
         return Err("its entry point is not in .text".into());
     }
-    Ok(Blob { segments, entry, info, info_segment, functions })
+    let frames =
+        sections.section_by_name(LE, b".eh_frame").map(|(_, s)| Ok((s.sh_addr(LE), s.data(LE, data)?.to_vec())));
+    let frames = frames.transpose().map_err(text)?.unwrap_or_default();
+    Ok(Blob { segments, entry, info, info_segment, functions, frames })
 }
 
 /// A load segment, extended downwards to its page boundary.
@@ -424,6 +448,38 @@ mod tests {
         let start = blob.functions().iter().find(|f| f.name == contract::RT_ENTRY_SYMBOL).unwrap();
         assert_eq!(blob.place(Vaddr(0), &module_info_bytes(&ModuleInfo::ZERO)).entry, Vaddr(start.offset));
         assert!(blob.functions().iter().any(|f| f.name == "memcpy"));
+    }
+
+    #[test]
+    fn debuggers_find_frames_of_all_functions_that_run() {
+        let blob = Blob::embedded().unwrap();
+        let at = Vaddr(0x40_0000);
+        let section = blob.frames(at).unwrap();
+        let mut frames = gimli::DebugFrame::new(&section, gimli::LittleEndian);
+        frames.set_address_size(8);
+        let bases = gimli::BaseAddresses::default();
+        let has_frame = |f: &RtFunction| {
+            use gimli::UnwindSection;
+            frames.fde_for_address(&bases, (at + f.offset).0, gimli::DebugFrame::cie_from_offset).is_ok()
+        };
+        let without: Vec<&str> = blob.functions().iter().filter(|f| !has_frame(f)).map(|f| f.name.as_str()).collect();
+        // Those that have no caller, or whose caller is told from their instructions; C functions that call nothing.
+        let known = |name: &&str| {
+            [
+                "_start",
+                "blizzard_stub_",
+                "8ucontext8restorer",
+                "12shared_stack4gate",
+                "clone_and_run",
+                "mem",
+                "bcmp",
+                "strlen",
+            ]
+            .iter()
+            .any(|known| name.contains(known))
+        };
+        let others: Vec<_> = without.into_iter().filter(|name| !known(name)).collect();
+        assert!(others.is_empty(), "{others:?}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::decode::insns::Insns;
 use crate::read::exports::SYM_BYTES;
 use crate::read::image::Image;
 use crate::write::new_code::layout::Placed;
+use crate::write::runtime_blob::RtFunction;
 use object::LittleEndian as LE;
 use object::elf::{FileHeader64, SHF_ALLOC, SHN_ABS, SHT_DYNSYM, SHT_SYMTAB, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, SectionHeader, Sym};
@@ -182,6 +183,17 @@ impl Symbols {
         }
         if let Some(va) = loaded {
             self.append(b"_dl_debug_state", 0, new_text, va, 0);
+        }
+    }
+
+    /// Adds the functions of the runtime, so that debuggers and profilers name them. What has the name of a function of C libraries gets another one:
+    /// a breakpoint there is not meant for the runtime.
+    pub fn add_runtime(&mut self, (functions, at): (&[RtFunction], Vaddr), section: u16) {
+        // gdb knows where a handler returns to by its instructions, if that has no name.
+        for f in functions.iter().filter(|f| !f.name.contains("8ucontext8restorer")) {
+            let is_mangled = f.name.starts_with("_Z") || f.name.starts_with("_R");
+            let prefix: &[u8] = if is_mangled { b"" } else { b"blizzard_rt." };
+            self.append(&[prefix, f.name.as_bytes()].concat(), STT_FUNC, section, at + f.offset, f.bytes);
         }
     }
 }

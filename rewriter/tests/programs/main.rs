@@ -10,6 +10,7 @@ mod bundles;
 mod cache;
 mod cli;
 mod constants;
+mod crash;
 mod data_words;
 mod debug_info;
 mod debug_lines;
@@ -69,6 +70,7 @@ fn main() {
         rights::tests(),
         runtime_entry::tests(),
         screens::tests(),
+        crash::tests(),
         stuck::tests(),
         system_libraries::tests(),
         taken_traps::tests(),

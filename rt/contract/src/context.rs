@@ -179,6 +179,41 @@ pub struct SharedContext {
     pub counters: [u64; COUNTER_COUNT],
     /// Written by the owner, in a run of several nodes.
     pub wait: WaitRecord,
+    /// Written by the owner when it dies, but for its state.
+    pub crash: CrashRecord,
+}
+
+/// How a node dies by a signal, or where it ends the run, for a launcher that looks at it before it is gone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CrashRecord {
+    /// See [`crash_state`].
+    pub state: u32,
+    /// 0: the node ends the run, and has left a message.
+    pub signal: i32,
+    /// `si_code` of the signal.
+    pub code: i32,
+    /// The thread's number.
+    pub thread: u32,
+    /// `si_addr` of the signal, if an instruction has raised it.
+    pub address: u64,
+    /// The program's registers, in the order of the kernel's `sigcontext`: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, error
+    /// code, number of the exception, mask, cr2.
+    pub registers: [u64; 23],
+}
+
+/// Values of [`CrashRecord::state`].
+pub mod crash_state {
+    /// Nobody looks: the node dies at once.
+    pub const NOBODY: u32 = 0;
+    /// Written by the launcher before the node starts: it will look.
+    pub const AWAITED: u32 = 1;
+    /// Written by a thread of the node: it writes the record.
+    pub const WRITING: u32 = 2;
+    /// Written by that thread: it waits for [`READ`], though not for ever.
+    pub const TOLD: u32 = 3;
+    /// Written by the launcher: it has seen enough.
+    pub const READ: u32 = 4;
 }
 
 /// What a node waits for, for the launcher, which looks whether the run is stuck. Valid while [`SharedContext::activity`] is `SLEEPING`.

@@ -38,11 +38,13 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 pub unsafe extern "C" fn miss() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "mov rdi, rbp",
         "call {rust}",
         restore!(),
         "ret 16", // the descriptor and the address
+        ".cfi_endproc",
         rust = sym on_miss,
     )
 }
@@ -54,11 +56,13 @@ pub unsafe extern "C" fn miss() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn miss_crowded() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "mov rdi, rbp",
         "call {rust}",
         restore!(),
         "ret 16",
+        ".cfi_endproc",
         rust = sym on_miss_crowded,
     )
 }
@@ -70,12 +74,14 @@ pub unsafe extern "C" fn miss_crowded() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn poll() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "mov rdi, rbp",
         "mov rsi, rbx",
         "call {rust}",
         restore!(),
         "ret",
+        ".cfi_endproc",
         rust = sym on_poll,
     )
 }
@@ -87,17 +93,20 @@ pub unsafe extern "C" fn poll() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn string() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "mov rdi, rbp",
         "mov rsi, rbx",
         "call {rust}",
         "test al, al",
         "jnz 2f",
+        ".cfi_remember_state", // of both ends
         restore!(),
         "ret 8", // the descriptor
         "2:",
         restore!(),
         "ret {GIVEN_BACK}", // the descriptor, and what the stub has moved rsp by
+        ".cfi_endproc",
         GIVEN_BACK = const 8 + RED_ZONE,
         rust = sym strings::on_string,
     )
@@ -110,6 +119,7 @@ pub unsafe extern "C" fn string() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn vsib() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         // An XSAVE area with the vector and mask registers, below the xmm area. It is only read: nothing is restored from it.
         "mov eax, dword ptr [rip + {bytes}]",
@@ -132,6 +142,7 @@ pub unsafe extern "C" fn vsib() {
         "call {rust}",
         restore!(),
         "ret 8", // the descriptor's address
+        ".cfi_endproc",
         bytes = sym XSAVE_BYTES,
         mask = sym XSAVE_MASK,
         rust = sym on_vsib,
@@ -145,13 +156,31 @@ pub unsafe extern "C" fn vsib() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn group() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "mov rdi, rbp",
         "call {rust}",
         restore!(),
         "ret 8", // the chain's address
+        ".cfi_endproc",
         rust = sym on_group,
     )
+}
+
+/// For debuggers: what has jumped here continues at the return address, with its stack above the red zone.
+macro_rules! in_syscall {
+    () => {
+        concat!(
+            ".cfi_def_cfa rbp, 272\n",
+            ".cfi_offset rip, -136\n",
+            ".cfi_offset rbx, -248\n",
+            ".cfi_offset rbp, -232\n",
+            ".cfi_offset r12, -176\n",
+            ".cfi_offset r13, -168\n",
+            ".cfi_offset r14, -160\n",
+            ".cfi_offset r15, -152\n",
+        )
+    };
 }
 
 /// `GATE_SYSCALL` of a run of several nodes: prepares the call and continues at one of the stubs that execute it, or behind the
@@ -162,13 +191,16 @@ pub unsafe extern "C" fn group() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() {
     naked_asm!(
+        ".cfi_startproc",
         "lea rsp, [rsp - 128]", // the red zone
         "push rcx",             // the Frame's return address: where to continue
         save!(),
+        in_syscall!(),
         "mov rdi, rbp",
         "call {rust}",
         restore!(),
         "ret 128",
+        ".cfi_endproc",
         rust = sym several_nodes::on_syscall,
     )
 }
@@ -180,6 +212,7 @@ pub unsafe extern "C" fn syscall() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall_alone() {
     naked_asm!(
+        ".cfi_startproc",
         "lea rsp, [rsp - 128]",
         "pushfq",
         "cmp eax, {limit}",
@@ -193,10 +226,12 @@ pub unsafe extern "C" fn syscall_alone() {
         "3: popfq",
         "push rcx",
         save!(),
+        in_syscall!(),
         "mov rdi, rbp",
         "call {rust}",
         restore!(),
         "ret 128",
+        ".cfi_endproc",
         limit = const taken::LIMIT,
         ours = sym taken::TAKEN,
         rust = sym one_node::on_syscall,
@@ -210,10 +245,12 @@ pub unsafe extern "C" fn syscall_alone() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn fork_child() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "call {rust}",
         restore!(),
         "ret",
+        ".cfi_endproc",
         rust = sym on_fork_child,
     )
 }
@@ -225,10 +262,12 @@ pub unsafe extern "C" fn fork_child() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn created_child() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "call {rust}",
         restore!(),
         "ret",
+        ".cfi_endproc",
         rust = sym on_created_child,
     )
 }
@@ -240,11 +279,13 @@ pub unsafe extern "C" fn created_child() {
 #[unsafe(naked)]
 unsafe extern "C" fn behind_call() {
     naked_asm!(
+        ".cfi_startproc",
         save!(),
         "mov rdi, rbp",
         "call {rust}",
         restore!(),
         "ret",
+        ".cfi_endproc",
         rust = sym on_behind_call,
     )
 }

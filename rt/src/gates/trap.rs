@@ -16,6 +16,7 @@ use crate::process::resume;
 use crate::process::tags;
 use crate::system_calls::execution::{signal_sets, situation};
 use crate::system_calls::signals::alternate_stack::handler_entry;
+use crate::system_calls::signals::dying;
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
 use crate::system_calls::signals::{sent_sigtrap, wrapper};
 use blizzard_contract::Counter;
@@ -73,6 +74,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
     match own_action() {
         KernelSigaction { handler: SIG_IGN, .. } if !raised => 0,
         KernelSigaction { handler: SIG_DFL | SIG_IGN, .. } => {
+            dying::by_handler(signal, info, context);
             default_action(signal);
             0
         }

@@ -6,7 +6,21 @@ macro_rules! aligned {
     ($function:ident) => {{
         #[unsafe(naked)]
         unsafe extern "C" fn entry() {
-            core::arch::naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {function}", "leave", "ret", function = sym $function)
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rbp",
+                ".cfi_def_cfa rsp, 16",
+                ".cfi_offset rbp, -16",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "and rsp, -16",
+                "call {function}",
+                "leave",
+                ".cfi_def_cfa rsp, 8",
+                "ret",
+                ".cfi_endproc",
+                function = sym $function
+            )
         }
         // SAFETY: passes registers on and gives results back as they are, so it has the function's type.
         #[allow(clippy::missing_transmute_annotations, reason = "each entry of the table has its own type")]

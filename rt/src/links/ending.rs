@@ -5,6 +5,7 @@
 
 use crate::kernel::print;
 use crate::kernel::sys;
+use crate::links::last_words;
 use crate::memory::region::{Context, Region};
 use crate::transport::control;
 use core::fmt::{self, Write};
@@ -18,6 +19,7 @@ pub fn fail_run(region: &Region, context: Context, status: i32, message: fmt::Ar
     // A failing Display leaves what was written before it.
     let _ = write!(line, "{message}");
     context.set_message(line.as_bytes());
+    last_words::tell(&context, last_words::here());
     control::fail(region, &context, status);
     end_process(status, core::str::from_utf8(line.as_bytes()).unwrap_or("failed"))
 }

@@ -8,6 +8,9 @@ pub mod instruments;
 /// The bugs that tests plant.
 pub mod bugs;
 
+/// The launcher looks at a node before it is gone.
+pub mod last_words;
+
 /// How a node ends the run.
 pub mod ending;
 

@@ -10,7 +10,8 @@ use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
 use blizzard_contract::{
-    self as contract, CONTEXT_BYTES, Counter, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext, WaitRecord,
+    self as contract, CONTEXT_BYTES, Counter, CrashRecord, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext,
+    WaitRecord,
 };
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::port::ProtocolId;
@@ -308,6 +309,23 @@ impl Context {
         if let Some(place) = places.into_iter().find(|place| place.load(Ordering::Relaxed) == from) {
             place.store(to, Ordering::Relaxed);
         }
+    }
+
+    /// See [`contract::crash_state`].
+    pub fn crash_state(&self) -> &AtomicU32 {
+        self.word(offset_of!(SharedContext, crash) + offset_of!(CrashRecord, state))
+    }
+
+    /// Leaves how the node dies, but for the state.
+    ///
+    /// # Safety
+    /// The caller has made the state [`contract::crash_state::WRITING`].
+    pub unsafe fn set_crash(&self, crash: &CrashRecord) {
+        let from = offset_of!(CrashRecord, signal);
+        let to = self.base + (offset_of!(SharedContext, crash) + from) as u64;
+        let bytes = size_of::<CrashRecord>() - from;
+        // SAFETY: inside the page; nobody else writes there in that state, nor reads.
+        unsafe { core::ptr::from_ref(crash).cast::<u8>().add(from).copy_to_nonoverlapping(to as *mut u8, bytes) };
     }
 
     /// Adds to a counter. Threads of a one-node run may count at once.

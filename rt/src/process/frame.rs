@@ -53,6 +53,16 @@ macro_rules! save {
             "push rcx\n",
             "push rax\n",
             "mov rbp, rsp\n", // rbp = the Frame; call-saved, so it survives the Rust half
+            // For debuggers, from here to `restore!`: the caller's stack is above the return address, and where its registers are.
+            ".cfi_remember_state\n",
+            ".cfi_def_cfa rbp, 144\n",
+            ".cfi_offset rip, -8\n",
+            ".cfi_offset rbx, -120\n",
+            ".cfi_offset rbp, -104\n",
+            ".cfi_offset r12, -48\n",
+            ".cfi_offset r13, -40\n",
+            ".cfi_offset r14, -32\n",
+            ".cfi_offset r15, -24\n",
             "sub rsp, 256\n",
             "and rsp, -16\n",       // movaps and the psABI want 16-byte alignment
             "movaps [rsp], xmm0\n", // legacy encodings: no VEX, upper halves untouched
@@ -97,6 +107,7 @@ macro_rules! restore {
             "movaps xmm14, [rbx + 224]\n",
             "movaps xmm15, [rbx + 240]\n",
             "mov rsp, rbp\n", // back to the Frame
+            ".cfi_restore_state\n",
             "pop rax\n",
             "pop rcx\n",
             "pop rdx\n",

@@ -115,7 +115,22 @@ unsafe extern "C" fn start<R, F: FnOnce() -> R>(job: *mut u8) {
 /// `top` is the end of a stack that nobody uses, a multiple of 16; as `function` says of its argument.
 #[unsafe(naked)]
 unsafe extern "C" fn call_on(top: u64, function: unsafe extern "C" fn(*mut u8), argument: *mut u8) {
-    naked_asm!("push rbp", "mov rbp, rsp", "mov rsp, rdi", "mov rdi, rdx", "call rsi", "mov rsp, rbp", "pop rbp", "ret",)
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa rsp, 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp", // debuggers find the caller's stack
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 #[cfg(test)]

@@ -22,8 +22,16 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 pub unsafe extern "C" fn with_saved_state(run: unsafe extern "C" fn(*mut u8), arg: *mut u8) {
     naked_asm!(
+        ".cfi_startproc",
         "push rbp",
+        ".cfi_def_cfa rsp, 16",
+        ".cfi_offset rbp, -16",
         "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        ".cfi_offset rbx, -24",
+        ".cfi_offset r12, -32",
+        ".cfi_offset r13, -40",
+        ".cfi_offset r14, -48",
         "push rbx",
         "push r12",
         "push r13",
@@ -94,7 +102,9 @@ pub unsafe extern "C" fn with_saved_state(run: unsafe extern "C" fn(*mut u8), ar
         "pop r12",
         "pop rbx",
         "pop rbp",
+        ".cfi_def_cfa rsp, 8",
         "ret",
+        ".cfi_endproc",
         bytes = sym XSAVE_BYTES,
         mask = sym XSAVE_MASK,
         compact = sym XSAVE_COMPACT,

@@ -1,4 +1,6 @@
-# For gdb, of `blizzard config --gdb`: rewritten libraries under the names that they are known by.
+# For gdb, of `blizzard config --gdb`: the signals of the runtime, and rewritten libraries under the names that they are known by.
+#
+# SIGSYS and signal 33 are the runtime's. So is the SIGTRAP of a trap byte; but gdb told to pass that on would pass on those of its own breakpoints, too.
 #
 # A rewritten program's libraries are known to the dynamic loader, and so to gdb, by the names of the originals, whose symbols and frames are
 # not those of the code that runs. At each stop this looks which files are really mapped, and gives gdb a folder to take as the
@@ -41,12 +43,12 @@ class RewrittenLibraries:
     def mapped(self):
         """The rewritten files of the process, by the last part of their names."""
         try:
-            with open("/proc/%d/maps" % gdb.selected_inferior().pid) as maps:
-                lines = [line.split(None, 5) for line in maps.read().splitlines()]
-        except OSError:
-            # A core file, or another machine's process.
+            table = gdb.execute("info proc mappings", False, True).splitlines()
+        except gdb.error:
+            # Another machine's process.
             return {}
-        paths = [line[5] for line in lines if len(line) == 6 and int(line[2], 16) == 0]
+        found = [re.match(r"\s*(?:0x[0-9a-f]+\s+){3}0x0\s.*?(/.*)$", line) for line in table]
+        paths = [match.group(1) for match in found if match]
         return {os.path.basename(path): path for path in paths if self.is_rewritten(path)}
 
     def names(self):
@@ -84,6 +86,10 @@ class RewrittenLibraries:
         return os.path.basename(os.path.realpath(name))
 
 
+gdb.execute("handle SIGSYS SIG33 nostop noprint pass", False, True)
 libraries = RewrittenLibraries()
 gdb.events.stop.connect(libraries.look)
+if gdb.selected_inferior().pid:
+    # It was there before this file: `-p`, or a core file.
+    libraries.look(None)
 end

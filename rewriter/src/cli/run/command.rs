@@ -9,11 +9,13 @@ use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::messages;
 use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::write_report;
+use crate::cli::run::debugger::DebuggerOptions;
 use crate::cli::run::settings::Settings;
 use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::launch::core_files;
 use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, Outcome};
@@ -23,13 +25,14 @@ use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline::{self, Request};
 use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
-use crate::reports::{learnt, stuck};
+use crate::reports::{crash, learnt, stuck};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
 use blizzard_contract::Counter;
 use clap::Args;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -81,6 +84,11 @@ pub struct RunCommand {
     /// With --access guard: neither use nor keep what runs learn of accesses that touch shared memory
     #[arg(long)]
     pub no_learn: bool,
+    /// Let the kernel write a core file of a node that dies, and say where it is
+    #[arg(long, conflicts_with_all = ["hosts", "hostfile"], help_heading = "Debugging")]
+    core: bool,
+    #[command(flatten)]
+    debugger: DebuggerOptions,
     #[command(flatten)]
     pub(crate) options: RewriteOptions,
     #[command(flatten)]
@@ -121,8 +129,10 @@ impl RunCommand {
             messages::warning(&format!("{}: its libraries' {unseen}", name.display()));
         }
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
+        let forks = self.fork || creates;
         let options = LaunchOptions {
-            forks: self.fork || creates,
+            debugger: self.debugger.debugger(self.nodes, flags.guard, forks && self.nodes > 1)?,
+            forks,
             original,
             learns: object.is_some() && !self.no_learn,
             ..self.launch_options(self.nodes)
@@ -140,11 +150,16 @@ impl RunCommand {
         };
         if let Some(failure) = &outcome.failure {
             let mut text = failure.to_string();
+            let mut seen = outcome.crash.as_ref().map(|crash| crash::lines(crash, flags.guard)).unwrap_or_default();
             if !outcome.stuck.is_empty() {
-                let table: String = stuck::table(&outcome.stuck).iter().map(|line| format!("\n  {line}")).collect();
-                text.insert_str(failure.what.len(), &table);
+                seen = stuck::table(&outcome.stuck);
             }
+            let seen: String = seen.iter().map(|line| format!("\n  {line}")).collect();
+            text.insert_str(failure.what.len(), &seen);
             messages::error(&text);
+        }
+        if self.core {
+            tell_of_core(&executable, &outcome);
         }
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
         tell_of_nothing_shared(Path::new(name), &options, &outcome);
@@ -164,11 +179,16 @@ impl RunCommand {
 impl RunCommand {
     /// What of the options is about all runs.
     fn launch_options(&self, nodes: u32) -> LaunchOptions {
+        let is_debugged = self.debugger.are_given();
+        let common = self.settings.launch_options(nodes);
         LaunchOptions {
-            stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
+            // Who stands at a breakpoint answers nobody.
+            peer_timeout_ms: if is_debugged { 0 } else { common.peer_timeout_ms },
+            stuck_timeout: Duration::from_secs(if is_debugged { 0 } else { self.stuck_timeout.into() }),
+            cores: self.core,
             tag_output: self.tag_output,
             arg0: self.program.command.first().cloned(),
-            ..self.settings.launch_options(nodes)
+            ..common
         }
     }
 
@@ -209,6 +229,10 @@ impl RunCommand {
         let name = &self.program.command[0];
         let shown = name.display();
         let input = input::read(&input::find_program(name)?)?;
+        if self.debugger.are_given() {
+            return Err(Error::new("--gdb: the nodes of a run on several hosts are not started by the launcher")
+                .help("debug a run on one host: leave out --hosts and --hostfile"));
+        }
         if learns {
             return Err(Error::new("programs learn on one host").help("leave out --hosts and --hostfile"));
         }
@@ -287,6 +311,27 @@ fn keep_learnt(
     let more = count(&known) - count(&before);
     messages::tell(&format!("learnt: {summary}; {more} were not known before, {} are", count(&known)));
     Ok(())
+}
+
+/// Says where the core file of the node is that has ended the run.
+fn tell_of_core(executable: &Path, outcome: &Outcome) {
+    let Some(crash) = &outcome.crash else { return };
+    let node = crash.node;
+    if !outcome.nodes[node as usize].status.core_dumped() {
+        return messages::note(&format!("the kernel has written no core file of node {node}"));
+    }
+    let place = crash.process.as_ref().map(|(pid, folder)| core_files::place(*pid, folder));
+    messages::note(&match place {
+        Some(Ok(path)) => format!(
+            "node {node} has left a core file\n  help: gdb -x \"$(blizzard config --gdb)\" {} {}",
+            executable.display(),
+            path.display()
+        ),
+        Some(Err(pattern)) => {
+            format!("node {node} has left a core file, where /proc/sys/kernel/core_pattern says: {pattern}")
+        }
+        None => format!("node {node} has left a core file"),
+    });
 }
 
 /// How often a program is rewritten that somebody removes from the cache before it is started.

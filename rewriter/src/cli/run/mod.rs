@@ -4,6 +4,8 @@
 
 pub(crate) mod shipment;
 
+pub(crate) mod debugger;
+
 pub(crate) mod settings;
 
 pub(crate) mod command;

@@ -532,6 +532,7 @@ impl Run {
                 nodes,
                 learnt: Vec::new(),
                 stuck: Vec::new(),
+                crash: None,
                 wall,
             };
         }
@@ -581,7 +582,7 @@ impl Run {
             Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
             _ => verdict(stop, &nodes, written),
         };
-        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), wall }
+        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), crash: None, wall }
     }
 }
 

@@ -18,6 +18,12 @@ struct Function {
     name: String,
 }
 
+/// A place as people name it, without folders.
+fn named(location: &addr2line::Location<'_>) -> Option<String> {
+    let file = Path::new(location.file?).file_name()?.to_str()?;
+    Some(format!("{file}:{}", location.line?))
+}
+
 /// What is known of one file.
 #[derive(Default)]
 pub struct Symbols {
@@ -68,9 +74,29 @@ impl Symbols {
 
     /// `file:line` of the instruction at `at`.
     pub fn line(&self, at: u64) -> Option<String> {
-        let location = self.lines.as_ref()?.find_location(at).ok()??;
-        let file = Path::new(location.file?).file_name()?.to_str()?;
-        Some(format!("{file}:{}", location.line?))
+        named(&self.lines.as_ref()?.find_location(at).ok()??)
+    }
+
+    /// The function at `at` with those that are inlined there, the innermost first, each with `file:line`. What debug information says.
+    pub fn inlined(&self, at: u64) -> Vec<(String, Option<String>)> {
+        let mut all = Vec::new();
+        let Some(mut frames) = self.lines.as_ref().and_then(|lines| lines.find_frames(at).ok()) else { return all };
+        while let Ok(Some(frame)) = frames.next() {
+            let function = frame.function.and_then(|name| name.demangle().ok().map(|name| name.into_owned()));
+            all.push((function.unwrap_or_else(|| "?".to_owned()), frame.location.as_ref().and_then(named)));
+        }
+        all
+    }
+
+    /// The data at `at`: name, bytes, and the distance from their beginning.
+    pub fn data(&self, at: u64) -> Option<(String, u64, u64)> {
+        let elf = object::File::parse(self.bytes.as_slice()).ok()?;
+        elf.symbols().chain(elf.dynamic_symbols()).find_map(|symbol| {
+            let distance = at.wrapping_sub(symbol.address());
+            let is_it = symbol.kind() == SymbolKind::Data && symbol.is_definition() && distance < symbol.size();
+            let name = symbol.name().ok().filter(|_| is_it)?;
+            Some((demangled(name).into_owned(), symbol.size(), distance))
+        })
     }
 
     /// The bytes of the file that are loaded at `[start, end)`.

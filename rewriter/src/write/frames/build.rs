@@ -270,7 +270,7 @@ fn call_sites(old: &[CallSite], runs: &[Run], map: &dyn CodeMap) -> std::result:
 }
 
 /// Builds the contents of `.debug_frame`; `input` holds the old ones in the form of `.eh_frame`.
-pub(super) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
+pub(crate) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
     let mut refused = Refused::default();
     let units = read(input, &mut Report::default(), &mut refused);
     refused.into_result("call-frame information that cannot be read")?;

@@ -18,6 +18,32 @@ pub fn build_debug<'a>(old: &[u8], tail: &dyn Fn(Vaddr) -> Option<&'a [u8]>, map
     build::build_debug(&Input { eh_frame, tail: &tail, text: None, got: None }, map).ok()
 }
 
+/// A section `.debug_frame` with the frames of code that moves as a whole, by so many bytes. None: they are not understood, or there are none.
+pub fn of_moved(frames: &Input, by: u64) -> Option<Vec<u8>> {
+    build::build_debug(frames, &Moved(by)).ok().filter(|section| !section.is_empty())
+}
+
+/// Code that moves as a whole.
+struct Moved(u64);
+
+impl CodeMap for Moved {
+    fn begin(&self, old: Vaddr) -> Option<Vaddr> {
+        Some(old + self.0)
+    }
+
+    fn end(&self, old_end: Vaddr) -> Option<Vaddr> {
+        Some(old_end + self.0)
+    }
+
+    fn first(&self, from: Vaddr, _to: Vaddr) -> Option<Vaddr> {
+        self.begin(from)
+    }
+
+    fn in_order(&self, _from: Vaddr, _to: Vaddr) -> bool {
+        true
+    }
+}
+
 const CIE: u32 = 0xffff_ffff;
 const NOP: u8 = 0;
 

@@ -18,7 +18,7 @@ use crate::system_calls::execution::masks;
 use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, own_file, processes, tempest_thread};
-use crate::system_calls::signals::calls;
+use crate::system_calls::signals::{calls, dying};
 use crate::system_calls::table::row::Action;
 use blizzard_contract::Counter;
 
@@ -29,6 +29,9 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         return tempest_thread::on_syscall(frame);
     }
     let mut call = frame::call_of(frame);
+    if let Action::SendSignal(signal) = call.row.one {
+        dying::by_call(&call, call.args[usize::from(signal)], frame);
+    }
     // SAFETY: the program's own call.
     match unsafe { decide(&mut call) } {
         Some(outcome) => frame::finish(frame, outcome),

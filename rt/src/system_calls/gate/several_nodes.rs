@@ -24,7 +24,7 @@ use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
-use crate::system_calls::signals::{calls, safe_points, sent_sigtrap};
+use crate::system_calls::signals::{calls, dying, safe_points, sent_sigtrap};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::Counter;
@@ -46,6 +46,9 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         return;
     }
     tags::count(Counter::Syscalls);
+    if let Action::SendSignal(signal) = call.row.several {
+        dying::by_call(&call, call.args[usize::from(signal)], frame);
+    }
     // A system call is a safe point. Code without polls has few others.
     if program::UNTESTED_FAULTS && put_off::is_rung() {
         interruptions::without_forgetting(process::poll);

@@ -24,7 +24,7 @@ use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs;
 use crate::system_calls::gate::{alike, frame, own_file, own_memory, processes, returns};
-use crate::system_calls::signals::{calls, memory_faults, safe_points, sent_sigtrap};
+use crate::system_calls::signals::{calls, dying, memory_faults, safe_points, sent_sigtrap};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::taken;
 use crate::system_calls::table::visitor::Shared;
@@ -58,6 +58,9 @@ pub fn on_syscall(frame: &mut Frame) {
         process::poll();
     }
     safe_points::safe_point();
+    if let Action::SendSignal(signal) = call.row.tempest {
+        dying::by_call(&call, call.args[usize::from(signal)], frame);
+    }
     faults::note_pc(frame.return_address);
     // SAFETY: the program's own call.
     let outcome = unsafe { decide(&mut call) };

@@ -134,6 +134,7 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
 macro_rules! handler_entry {
     ($decide:path) => {
         core::arch::naked_asm!(
+            ".cfi_startproc",
             "mov rax, rsp",
             "sub rax, qword ptr [rip + {begin}]",
             "cmp rax, {bytes}",
@@ -156,14 +157,17 @@ macro_rules! handler_entry {
             "push rdi",
             "push rsi",
             "push rdx",
+            ".cfi_def_cfa rsp, 32",
             "call {decide}",
             "pop rdx",
             "pop rsi",
             "pop rdi",
+            ".cfi_def_cfa rsp, 8",
             "test rax, rax",
             "jz 2f",
             "jmp rax", // the program's handler, as if the kernel had called it
             "2: ret",  // to the restorer
+            ".cfi_endproc",
             begin = sym $crate::system_calls::signals::alternate_stack::BEGIN,
             bytes = const $crate::system_calls::signals::alternate_stack::BYTES,
             move_frame = sym $crate::system_calls::signals::alternate_stack::move_frame,

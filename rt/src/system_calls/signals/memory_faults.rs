@@ -7,7 +7,7 @@
 //!   tag table: the tags of the table itself cannot be read ([`crate::memory::segment::hide_tags_of_tags`]), so the test of such a tag faults. The page that the access leads to
 //!   is taken away ([`arm`]) and given back when the access has raised its signal.
 //!
-//! So the runtime's wrapper ([`crate::system_calls::signals::wrapper`]) is installed for both signals wherever the program does not ignore them. Input: the frame of a signal. Output: a
+//! So the runtime's wrapper ([`crate::system_calls::signals::wrapper`]) is installed for both signals wherever the program does not ignore them; for SIGFPE and SIGILL, too, so that the launcher hears of them ([`crate::system_calls::signals::dying`]). Input: the frame of a signal. Output: a
 //! context that goes on behind the test, or information for the program's handler.
 //! **Invariants**
 //! * What is passed over is a tag test: an instruction that only checks have, in rewritten code, that raised the signal by an address of which the table has no tag to read.
@@ -39,6 +39,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Both signals.
 pub const SIGNALS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
+/// Those, and others of instructions by which the program may die.
+pub const KEPT: u64 = SIGNALS | bit(libc::SIGFPE) | bit(libc::SIGILL);
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const ZF: u64 = 1 << 6;
@@ -62,7 +64,7 @@ static NEXT_ARMED: PerProcess<AtomicUsize> = PerProcess::new(AtomicUsize::new(0)
 
 /// Whether the runtime stands between the kernel and the program's action for this signal.
 pub fn keeps(signal: u64) -> bool {
-    are_kept() && signal < 64 && signal > 0 && bit(signal as i32) & SIGNALS != 0
+    are_kept() && signal < 64 && signal > 0 && bit(signal as i32) & KEPT != 0
 }
 
 /// Whether the runtime stands there at all.
@@ -70,7 +72,7 @@ pub fn are_kept() -> bool {
     INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Prepares for it, and hides the tags of the tag table. The wrapper is to be installed for [`SIGNALS`] next.
+/// Prepares for it, and hides the tags of the tag table. The wrapper is to be installed for [`KEPT`] next.
 ///
 /// # Errors
 /// The kernel's.

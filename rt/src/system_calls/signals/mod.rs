@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`alternate_stack`] | the alternate stack of a program that has none |
 //! | [`actions`] | the actions as the program set them |
+//! | [`dying`] | the launcher looks at a node that dies by a signal |
 //! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
 //! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
@@ -20,6 +21,8 @@
 pub mod alternate_stack;
 
 pub mod actions;
+
+pub mod dying;
 
 pub mod own_sigtrap;
 

@@ -26,9 +26,10 @@ use crate::system_calls::execution::runtime_text::relies_on_tags;
 use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
-use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, is_function};
+use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::alternate_stack::{self, handler_entry};
 use crate::system_calls::signals::carried::carry_out::{Left, leave};
+use crate::system_calls::signals::dying;
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::sent_sigtrap;
 use core::sync::atomic::Ordering;
@@ -73,7 +74,7 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
 pub unsafe fn stand_before_faults() -> sys::Result<()> {
     // SAFETY: passed on from the caller.
     unsafe { memory_faults::prepare() }?;
-    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+    for signal in (1..=SIGNAL_MAX as i32).filter(|&signal| bit(signal) & memory_faults::KEPT != 0) {
         let action = KernelSigaction { flags: sys::SA_RESTORER, ..KernelSigaction::default() };
         // SAFETY: the wrapper may run anywhere; what the parent has made the process ignore stays ignored.
         unsafe {
@@ -112,7 +113,7 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
         if situation::uses_tempest_alone() { !situation::is_tempest_thread() } else { !situation::is_dispatched() };
     if waits_nowhere {
         // Relies on no tag that could change.
-        return begin(signal, raised, context);
+        return begin(signal, raised, info, context);
     }
     let at = context.gregs[REG_RIP];
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
@@ -130,7 +131,7 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
         unsafe { let_return(context, &action) };
     }
     leave_call(signal, context, &action);
-    begin(signal, raised, context)
+    begin(signal, raised, info, context)
 }
 
 /// A handler with this action, if it is one, is about to run on a context that may be in front of a call, or in it.
@@ -176,10 +177,11 @@ pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
 }
 
 /// The program's handler, or 0 if it has none: the signal is ignored, or does what it does without.
-fn begin(signal: i32, raised: bool, context: &mut Ucontext) -> u64 {
+fn begin(signal: i32, raised: bool, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
     let action = ACTIONS.get(signal as u64);
     if !is_function(&action) {
         if memory_faults::keeps(signal as u64) && (raised || action.handler == SIG_DFL) {
+            dying::by_handler(signal, info, context);
             memory_faults::default_action(signal, raised);
         }
         return 0;

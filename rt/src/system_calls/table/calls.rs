@@ -6,8 +6,8 @@
 use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
 use crate::system_calls::table::row::Action::{
     self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, Limits, LockWhenUsed, Make,
-    MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone, SharedFutex,
-    SignalAction, SignalMask, SignalReturn, Vfork,
+    MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone, SendSignal,
+    SharedFutex, SignalAction, SignalMask, SignalReturn, Vfork,
 };
 use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
 use crate::system_calls::table::row::Layout::{
@@ -163,7 +163,7 @@ pub const CALLS: &[Row] = &[
     call!(59 execve, Str, L(Strings), L(Strings); [Execute(0), Execute(0), Execute(0), Execute(0)]; waits: No),
     call!(60 exit; [End, Make, End, Make]),
     call!(61 wait4, Num, Out(Bytes(4)), Num, Out(Bytes(RUSAGE))),
-    call!(62 kill),
+    call!(62 kill; [SendSignal(1), SendSignal(1), SendSignal(1), Make]),
     call!(63 uname, Out(Bytes(390))),
     call!(64 semget),
     call!(65 semop, Num, In(Times(2, SEMBUF)); waits: Interrupted),
@@ -301,7 +301,7 @@ pub const CALLS: &[Row] = &[
     call!(197 removexattr, Str, Str),
     call!(198 lremovexattr, Str, Str),
     call!(199 fremovexattr, Num, Str),
-    call!(200 tkill),
+    call!(200 tkill; [SendSignal(1), SendSignal(1), SendSignal(1), Make]),
     call!(201 time, Out(Bytes(8)); waits: No),
     call!(202 futex, Out(Bytes(4)), Num, Num, L(FutexTimeout(FUTEX_TIMED)), L(FutexWord(FUTEX_TWO_WORDS)); [SharedFutex, Make, Make, Make]; timeout: Timeout::FutexWait),
     call!(203 sched_setaffinity, Num, Num, In(Int(1))),
@@ -335,7 +335,7 @@ pub const CALLS: &[Row] = &[
     call!(231 exit_group; [End, Make, End, Make]; prompt: true),
     call!(232 epoll_wait, Num, Out(Times(2, EPOLL_EVENT)); waits: Interrupted, timeout: Timeout::Milliseconds(3)),
     call!(233 epoll_ctl, Num, Num, Num, In(Bytes(EPOLL_EVENT))),
-    call!(234 tgkill),
+    call!(234 tgkill; [SendSignal(2), SendSignal(2), SendSignal(2), Make]),
     call!(235 utimes, Str, In(Bytes(32))),
     call!(236 vserver),
     call!(237 mbind, Never, Num, Num, In(Bits(4))),

@@ -189,6 +189,9 @@ pub enum Action {
     CopyMask,
     /// On a word in shared memory it gives way instead of sleeping.
     SharedFutex,
+    /// A signal, perhaps the one by which the process dies: the launcher is told.
+    /// The first argument is the process or thread, this one the signal.
+    SendSignal(u8),
     /// This error is its result if it would change the dispatch of system calls.
     KeepDispatch(i32),
     /// The base of %gs is the runtime's, and 0 for the program, which may set nothing else.

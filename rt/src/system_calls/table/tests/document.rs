@@ -150,6 +150,7 @@ fn action(action: Action) -> String {
         Action::SignalReturn => "keeps the runtime's signals; what the context relies on is acquired".into(),
         Action::SignalAction => "keeps the runtime's signals; handlers are wrapped".into(),
         Action::SignalMask | Action::CopyMask => "keeps the runtime's signals".into(),
+        Action::SendSignal(_) => "the launcher looks at a node that ends itself by SIGABRT".into(),
         Action::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
         Action::KeepDispatch(e) => format!("of the dispatch of system calls: refused, {}", error(e)),
         Action::KeepGs | Action::KeepAlternateStack => unreachable!("of guarded code"),

@@ -1,0 +1,79 @@
+//! A node under a debugger: `blizzard run --gdb NODE`, `--gdb-server PORT`.
+//!
+//! Input: the user's options. Output: what starts the node in place of its program, with what gdb must know of rewritten programs.
+
+use crate::base::error::{Error, Result};
+use crate::cli::make::client::Client;
+use crate::cli::shared::input;
+use crate::launch::options::Debugger;
+use clap::Args;
+use std::ffi::OsString;
+
+/// In guarded code each first access to a block faults.
+const FAULTS: &str = "handle SIGSEGV nostop noprint pass";
+
+/// The options.
+#[derive(Debug, Args)]
+pub struct DebuggerOptions {
+    /// Start this node under gdb, which has the terminal; the others run as ever
+    #[arg(long, value_name = "NODE", help_heading = "Debugging")]
+    pub(super) gdb: Option<u32>,
+    /// Start a node under gdbserver, which waits on this port of localhost; with --gdb, that node, else node 0
+    #[arg(long, value_name = "PORT", help_heading = "Debugging")]
+    gdb_server: Option<u16>,
+    /// More arguments for gdb, one each time; as --gdb-arg=-batch
+    #[arg(long, value_name = "ARG", requires = "gdb", allow_hyphen_values = true, help_heading = "Debugging")]
+    gdb_arg: Vec<OsString>,
+}
+
+impl DebuggerOptions {
+    /// Whether a node shall be debugged.
+    pub(super) fn are_given(&self) -> bool {
+        self.gdb.is_some() || self.gdb_server.is_some()
+    }
+
+    /// What starts the node. `guard`: the program is guarded code. `creates`: node 0 creates the others.
+    ///
+    /// # Errors
+    /// There is no such node, or no debugger.
+    pub(super) fn debugger(&self, nodes: u32, guard: bool, creates: bool) -> Result<Option<Debugger>> {
+        if !self.are_given() {
+            return Ok(None);
+        }
+        let node = self.gdb.unwrap_or(0);
+        if node >= nodes {
+            return Err(Error::new(format!("--gdb {node}: the run has {nodes} node(s), numbered from 0"))
+                .help(format!("-n {} for so many nodes", u64::from(node) + 1)));
+        }
+        if creates && node > 0 {
+            return Err(Error::new(format!("--gdb {node}: node 0 of this program creates the others"))
+                .help("--gdb 0; gdb's `set follow-fork-mode child` goes on with the next node that is created"));
+        }
+        let name = if self.gdb_server.is_some() { "gdbserver" } else { "gdb" };
+        let program = input::find_program(name.as_ref()).map_err(|_| {
+            Error::new(format!("{name} is not in PATH")).help(format!("install it (Debian package {name})"))
+        })?;
+        let mut command = vec![program.into_os_string()];
+        match self.gdb_server {
+            Some(port) => command.extend(
+                ["--no-startup-with-shell", "--once"]
+                    .map(OsString::from)
+                    .into_iter()
+                    .chain([format!("localhost:{port}").into()]),
+            ),
+            None => {
+                command.push("-q".into());
+                let libraries = Client::install()?.gdb();
+                command.extend(["-x".into(), libraries.into_os_string()]);
+                // A shell would have the launcher's descriptors, and may do as it likes with them.
+                let commands = ["set startup-with-shell off", "set breakpoint pending on"];
+                for line in commands.into_iter().chain(guard.then_some(FAULTS)) {
+                    command.extend(["-ex".into(), line.into()]);
+                }
+                command.extend(self.gdb_arg.iter().cloned());
+                command.push("--args".into());
+            }
+        }
+        Ok(Some(Debugger { node, command }))
+    }
+}

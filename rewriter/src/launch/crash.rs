@@ -1,0 +1,150 @@
+//! How nodes die by signals, or end the run: what the launcher sees of a node before it is gone.
+//!
+//! Input: the records that dying nodes leave in their context pages, and wait over. Output: [`Crash`]es. **Invariant**: a node that waits is let go,
+//! whatever could be seen.
+//!
+//! The node tells of a signal that it expects to die by. Whether it did, its exit status says ([`Crash::is_of`]).
+
+use crate::launch::process_memory::ProcessMemory;
+use crate::launch::region::Region;
+use crate::launch::spawn::Node;
+use crate::launch::unwind::{self, Frame};
+use blizzard_contract::{self as contract, CrashRecord};
+use rustix::process::Pid;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+/// Where the error code stands among the registers (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+const ERROR_CODE: usize = 19;
+/// SDM volume 3, 4.7: bits of a page fault's error code.
+const IS_WRITE: u64 = 1 << 1;
+const IS_FETCH: u64 = 1 << 4;
+const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
+
+/// How a node has died.
+#[derive(Debug, Clone)]
+pub struct Crash {
+    pub node: u32,
+    /// 0: the node itself has ended the run, with a message.
+    pub signal: i32,
+    /// Of a fault of memory.
+    pub fault: Option<Fault>,
+    /// The innermost first.
+    pub frames: Vec<Frame>,
+    /// The process, and the folder that it ran in.
+    pub process: Option<(Pid, PathBuf)>,
+}
+
+/// A fault of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub access: Access,
+    pub address: u64,
+    pub place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    Execute,
+}
+
+/// What is at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing is mapped there.
+    Nothing,
+    /// The processor does not say which address it was: it is not canonical, or not aligned as the instruction wants it.
+    Unknown,
+    /// Shared memory, with its tag.
+    Shared { tag: Option<u8> },
+    /// Something that may not be accessed so: its rights, its name, and the offset in the file.
+    Mapped { rights: String, name: String, offset: u64 },
+}
+
+impl Crash {
+    /// Whether a node that has ended so has ended by this. `has_failed`: it has ended the run.
+    pub fn is_of(&self, node: u32, status: ExitStatus, has_failed: bool) -> bool {
+        self.node == node && if self.signal == 0 { has_failed } else { status.signal() == Some(self.signal) }
+    }
+}
+
+/// Looks at nodes that die, and lets them go.
+pub fn look(nodes: &[Node], region: &Region, crashes: &mut Vec<Crash>) {
+    for (number, node) in (0u32..).zip(nodes) {
+        let Some(record) = region.crash(number) else { continue };
+        // A debugger's child is not the launcher's.
+        let pid = region.created_pid(number).or(node.pid).filter(|_| node.ended.is_none());
+        let memory = pid.and_then(ProcessMemory::of);
+        let frames = memory.as_ref().map(|memory| unwind::frames(memory, &record.registers)).unwrap_or_default();
+        let fault = memory.as_ref().and_then(|memory| fault(memory, &record));
+        let folder = |pid: Pid| std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).ok();
+        let process = pid.and_then(|pid| Some((pid, folder(pid)?)));
+        crashes.push(Crash { node: number, signal: record.signal, fault, frames, process });
+        region.let_go(number);
+    }
+}
+
+/// What the fault of a record was about.
+fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<Fault> {
+    if ![libc::SIGSEGV, libc::SIGBUS].contains(&record.signal) || record.code <= 0 {
+        return None;
+    }
+    let (error, address) = (record.registers[ERROR_CODE], record.address);
+    let access = match error {
+        _ if error & IS_FETCH != 0 => Access::Execute,
+        _ if error & IS_WRITE != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    let place = if address >> contract::SEGMENT_SHIFT == contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT {
+        let mut tag = [0];
+        let at = contract::TAG_TABLE_BASE + (address >> contract::BLOCK_SHIFT);
+        Place::Shared { tag: memory.read(at, &mut tag).map(|()| tag[0]) }
+    } else {
+        match memory.mapping(address) {
+            // A general protection fault, say: the kernel has no address.
+            _ if record.signal == libc::SIGSEGV && ![SEGV_MAPERR, SEGV_ACCERR].contains(&record.code) => Place::Unknown,
+            // The runtime's own pages are nothing to the program.
+            _ if record.code == SEGV_MAPERR => Place::Nothing,
+            None => Place::Nothing,
+            Some(m) => {
+                Place::Mapped { rights: m.rights.clone(), name: m.name.clone(), offset: address - m.start + m.offset }
+            }
+        }
+    };
+    Some(Fault { access, address, place })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(signal: i32, code: i32, address: u64, error: u64) -> CrashRecord {
+        let mut registers = [0; 23];
+        registers[ERROR_CODE] = error;
+        CrashRecord { state: contract::crash_state::TOLD, signal, code, thread: 1, address, registers }
+    }
+
+    #[test]
+    fn a_fault_says_what_was_tried_and_where() {
+        static CONSTANT: u64 = 7;
+        let memory = ProcessMemory::of(rustix::process::getpid()).unwrap();
+        let seen = |record| fault(&memory, &record);
+        let of = |access, address, place| Some(Fault { access, address, place });
+        assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 4)), of(Access::Read, 16, Place::Nothing));
+        assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 6)), of(Access::Write, 16, Place::Nothing));
+        assert_eq!(seen(record(libc::SIGSEGV, 0x80, 0, 0)), of(Access::Read, 0, Place::Unknown));
+        assert_eq!(seen(record(libc::SIGFPE, 1, 16, 0)), None);
+        assert_eq!(seen(record(libc::SIGSEGV, -6, 16, 0)), None, "somebody has sent it");
+        let at = &raw const CONSTANT as u64;
+        let found = seen(record(libc::SIGSEGV, SEGV_ACCERR, at, 7)).unwrap();
+        assert!(
+            matches!(found.place, Place::Mapped { rights, name, .. } if rights.starts_with("r--") && name.starts_with('/'))
+        );
+        let shared = seen(record(libc::SIGSEGV, SEGV_ACCERR, contract::SEGMENT_BASE + 64, 0x15)).unwrap();
+        assert_eq!((shared.access, shared.place), (Access::Execute, Place::Shared { tag: None }));
+    }
+}

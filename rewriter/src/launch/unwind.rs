@@ -1,0 +1,309 @@
+//! From a process's registers to the calls that led there.
+//!
+//! Input: registers and memory of a process that waits. Output: the places of its frames, the innermost first. The files' own frame information is used, as
+//! a debugger does: that of rewritten code describes rewritten code.
+//! Source: DWARF 5, 6.4; psABI 3.6.2 (numbers of registers); Linux `arch/x86/kernel/signal_64.c` (the frame of a signal).
+
+use crate::launch::process_memory::ProcessMemory;
+use gimli::{
+    BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianSlice, EvaluationResult, Location, NativeEndian,
+    Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
+};
+use object::{Object, ObjectSection, ObjectSegment};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Most frames that are followed.
+const FRAMES: usize = 64;
+const RSP: usize = 7;
+const RIP: usize = 16;
+/// Where `sigcontext` has the registers, by DWARF's numbers.
+const IN_CONTEXT: [usize; 17] = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7, 16];
+/// Bytes in front of the registers in `struct ucontext`.
+const UCONTEXT_REGISTERS: u64 = 40;
+/// `mov rax, 15; syscall`: the return of a handler.
+const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Instructions of inserted code behind a call, at most.
+const STUB_STEPS: usize = 32;
+/// DWARF expressions of frames are short.
+const EXPRESSION_STEPS: u32 = 1000;
+
+/// A place in the code of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// In memory.
+    pub address: u64,
+    /// Behind a call: the call is what the frame is in.
+    pub is_behind_call: bool,
+    /// Where a handler of a signal returns to: what it has interrupted comes next.
+    pub is_trampoline: bool,
+    /// The file that is mapped there, and the place's offset in it.
+    pub file: Option<(PathBuf, u64)>,
+}
+
+type Registers = [Option<u64>; 17];
+
+/// The calls that led to a context, whose registers stand in the order of the kernel's `sigcontext`.
+pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
+    let mut registers: Registers = IN_CONTEXT.map(|place| Some(context[place]));
+    let mut files = Files::default();
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut is_behind_call = false;
+    while let Some(address) = registers[RIP].filter(|&rip| rip != 0 && frames.len() < FRAMES) {
+        let mapped = memory.mapping(address).filter(|m| m.is_code() && m.is_file());
+        let file = mapped.map(|m| (PathBuf::from(&m.name), address - m.start + m.offset));
+        let cold = file.as_ref().and_then(|(path, offset)| files.get(path)?.cold_around(*offset, address));
+        if let Some(behind) = cold.and_then(|cold| behind_stub(memory, &registers, &cold)) {
+            (registers, is_behind_call) = (behind, false);
+            continue;
+        }
+        frames.push(Frame { address, is_behind_call, is_trampoline: false, file: file.clone() });
+        let sp = registers[RSP];
+        let found = file.and_then(|(path, offset)| {
+            let file = files.get(&path)?;
+            let bias = address.wrapping_sub(file.address(offset)?);
+            step(memory, file, bias, &registers, is_behind_call)
+        });
+        let is_first = frames.len() == 1;
+        let next = found
+            .or_else(|| signal_frame(memory, &registers))
+            // A call of a pointer that leads nowhere has done nothing but push the address behind it.
+            .or_else(|| if is_first && mapped.is_none() { behind_a_call(memory, &registers) } else { None });
+        let Some((next, is_signal)) = next else { break };
+        // Frames lie higher and higher, but where a handler has a stack of its own.
+        if !is_signal && next[RSP] <= sp {
+            break;
+        }
+        if let Some(frame) = frames.last_mut() {
+            frame.is_trampoline = is_signal;
+        }
+        (registers, is_behind_call) = (next, !is_signal);
+    }
+    frames
+}
+
+/// The registers where inserted code, which no frame describes, goes on in the program: what is left of it gives the stack back and goes
+/// there.
+fn behind_stub(memory: &ProcessMemory, registers: &Registers, cold: &Range<u64>) -> Option<Registers> {
+    use iced_x86::{
+        Decoder, DecoderOptions, Mnemonic,
+        Register::{None as NoRegister, RSP as StackPointer},
+    };
+    let (mut at, mut sp) = (registers[RIP]?, registers[RSP]?);
+    for _ in 0..STUB_STEPS {
+        if !cold.contains(&at) {
+            let mut behind = *registers;
+            (behind[RIP], behind[RSP]) = (Some(at), Some(sp));
+            return Some(behind);
+        }
+        let mut code = [0; 15];
+        memory.read(at, &mut code)?;
+        let i = Decoder::with_ip(64, &code, at, DecoderOptions::NONE).decode();
+        let moves_stack = i.op_count() > 0 && i.op0_register() == StackPointer;
+        match i.mnemonic() {
+            Mnemonic::Lea if moves_stack && i.memory_base() == StackPointer && i.memory_index() == NoRegister => {
+                sp = sp.wrapping_add(i.memory_displacement64());
+            }
+            Mnemonic::Pop | Mnemonic::Popfq if !moves_stack => sp = sp.wrapping_add(8),
+            Mnemonic::Jmp if i.near_branch_target() != 0 => {
+                at = i.near_branch_target();
+                continue;
+            }
+            Mnemonic::Ret => {
+                at = memory.word(sp)?;
+                let arguments = if i.op_count() > 0 { u64::from(i.immediate16()) } else { 0 };
+                sp = sp.wrapping_add(8 + arguments);
+                continue;
+            }
+            // Another miss, perhaps, or another form.
+            _ if moves_stack || i.flow_control() != iced_x86::FlowControl::Next => return None,
+            _ => {}
+        }
+        at = i.next_ip();
+    }
+    None
+}
+
+/// The caller's registers, from the return address on top of the stack.
+fn behind_a_call(memory: &ProcessMemory, registers: &Registers) -> Option<(Registers, bool)> {
+    let sp = registers[RSP]?;
+    let mut next = *registers;
+    next[RIP] = memory.word(sp);
+    next[RSP] = Some(sp + 8);
+    let is_code = memory.mapping(next[RIP]?).is_some_and(|m| m.is_code());
+    is_code.then_some((next, false))
+}
+
+/// The registers that a handler of a signal has interrupted, if this is where it returns to.
+fn signal_frame(memory: &ProcessMemory, registers: &Registers) -> Option<(Registers, bool)> {
+    let mut code = [0; SIGRETURN.len()];
+    memory.read(registers[RIP]?, &mut code)?;
+    if code != SIGRETURN {
+        return None;
+    }
+    let at = registers[RSP]? + UCONTEXT_REGISTERS;
+    Some((IN_CONTEXT.map(|place| memory.word(at + 8 * place as u64)), true))
+}
+
+/// The registers of the caller, and whether they are those that a signal has interrupted.
+fn step(
+    memory: &ProcessMemory,
+    file: &Frames,
+    bias: u64,
+    registers: &Registers,
+    is_behind_call: bool,
+) -> Option<(Registers, bool)> {
+    let at = registers[RIP]?.wrapping_sub(bias) - u64::from(is_behind_call);
+    let bases = BaseAddresses::default().set_eh_frame(file.va).set_text(file.text);
+    let mut eh_frame = EhFrame::new(&file.eh_frame, NativeEndian);
+    eh_frame.set_address_size(8);
+    // What debuggers alone need: the frames of the runtime.
+    let mut debug_frame = DebugFrame::new(&file.debug_frame, NativeEndian);
+    debug_frame.set_address_size(8);
+    let place = Place { memory, registers, bias, at };
+    step_by(&eh_frame, &bases, &place).or_else(|| step_by(&debug_frame, &bases, &place))
+}
+
+/// Where a frame is.
+struct Place<'a> {
+    memory: &'a ProcessMemory,
+    registers: &'a Registers,
+    bias: u64,
+    /// The address in the file, of an instruction in the frame.
+    at: u64,
+}
+
+/// The same by one section.
+fn step_by<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    place: &Place<'_>,
+) -> Option<(Registers, bool)> {
+    let Place { memory, registers, bias, at } = *place;
+    let fde = section.fde_for_address(bases, at, S::cie_from_offset).ok()?;
+    let mut context = UnwindContext::new();
+    let row = fde.unwind_info_for_address(section, bases, &mut context, at).ok()?;
+    let machine = Machine { memory, section, encoding: fde.cie().encoding(), registers, bias };
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => machine.register(*register)?.wrapping_add_signed(*offset),
+        CfaRule::Expression(expression) => machine.evaluate(*expression, None)?,
+    };
+    let mut next: Registers = *registers;
+    // A return address that nothing is said of is that of a call.
+    next[RSP] = Some(cfa);
+    for number in 0..=RIP {
+        let saved = |at: u64| memory.word(at);
+        let register = Register(number as u16);
+        next[number] = match row.register(register) {
+            None | Some(RegisterRule::SameValue) if number == RSP => Some(cfa),
+            // The outermost frame says that it has no caller.
+            Some(RegisterRule::Undefined) => None,
+            None if number == RIP => None,
+            None | Some(RegisterRule::SameValue) => registers[number],
+            Some(RegisterRule::Offset(offset)) => saved(cfa.wrapping_add_signed(offset)),
+            Some(RegisterRule::ValOffset(offset)) => Some(cfa.wrapping_add_signed(offset)),
+            Some(RegisterRule::Register(other)) => machine.register(other),
+            Some(RegisterRule::Expression(e)) => machine.evaluate(e, Some(cfa)).and_then(saved),
+            Some(RegisterRule::ValExpression(e)) => machine.evaluate(e, Some(cfa)),
+            Some(RegisterRule::Constant(value)) => Some(value),
+            Some(_) => None,
+        };
+    }
+    Some((next, fde.is_signal_trampoline()))
+}
+
+type Bytes<'a> = EndianSlice<'a, NativeEndian>;
+
+/// What expressions are evaluated on.
+struct Machine<'a, S> {
+    memory: &'a ProcessMemory,
+    section: &'a S,
+    encoding: Encoding,
+    registers: &'a Registers,
+    bias: u64,
+}
+
+impl<'b, S: UnwindSection<Bytes<'b>>> Machine<'_, S> {
+    fn register(&self, register: Register) -> Option<u64> {
+        *self.registers.get(usize::from(register.0))?
+    }
+
+    fn evaluate(&self, expression: UnwindExpression<usize>, cfa: Option<u64>) -> Option<u64> {
+        let mut evaluation = expression.get(self.section).ok()?.evaluation(self.encoding);
+        evaluation.set_max_iterations(EXPRESSION_STEPS);
+        if let Some(cfa) = cfa {
+            evaluation.set_initial_value(cfa);
+        }
+        let mut result = evaluation.evaluate().ok()?;
+        loop {
+            result = match result {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    evaluation.resume_with_register(Value::Generic(self.register(register)?))
+                }
+                EvaluationResult::RequiresMemory { address, size, .. } => {
+                    let mut word = [0; 8];
+                    self.memory.read(address, word.get_mut(..size.into())?)?;
+                    evaluation.resume_with_memory(Value::Generic(u64::from_le_bytes(word)))
+                }
+                EvaluationResult::RequiresRelocatedAddress(at) => {
+                    evaluation.resume_with_relocated_address(at.wrapping_add(self.bias))
+                }
+                _ => return None,
+            }
+            .ok()?;
+        }
+        match evaluation.result().first()?.location {
+            Location::Address { address } => Some(address),
+            _ => None,
+        }
+    }
+}
+
+/// A file's frame information.
+struct Frames {
+    eh_frame: Vec<u8>,
+    debug_frame: Vec<u8>,
+    va: u64,
+    text: u64,
+    /// Parts of the file in memory: offset, address, bytes.
+    segments: Vec<(u64, u64, u64)>,
+    /// Addresses of inserted code that stands apart.
+    cold: Option<(u64, u64)>,
+}
+
+impl Frames {
+    fn of(path: &Path) -> Option<Frames> {
+        let bytes = std::fs::read(path).ok()?;
+        let elf = object::File::parse(bytes.as_slice()).ok()?;
+        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
+        let contents = |name: &str| Some(elf.section_by_name(name)?.uncompressed_data().ok()?.into_owned());
+        let [eh_frame, debug_frame] = [".eh_frame", ".debug_frame"].map(|name| contents(name).unwrap_or_default());
+        let va = elf.section_by_name(".eh_frame").map_or(0, |section| section.address());
+        let text = elf.section_by_name(".text").map_or(0, |text| text.address());
+        let cold = elf.section_by_name(".blizzard.cold").map(|cold| (cold.address(), cold.address() + cold.size()));
+        Some(Frames { eh_frame, debug_frame, va, text, segments, cold })
+    }
+
+    /// Where inserted code that stands apart is in memory, if `address`, which has this offset in the file, lies there.
+    fn cold_around(&self, offset: u64, address: u64) -> Option<Range<u64>> {
+        let at = self.address(offset)?;
+        let (from, to) = self.cold.filter(|(from, to)| (*from..*to).contains(&at))?;
+        Some(address - (at - from)..address + (to - at))
+    }
+
+    fn address(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(from, _, bytes): &&(u64, u64, u64)| offset.wrapping_sub(from) < bytes;
+        self.segments.iter().find(inside).map(|&(from, va, _)| va + (offset - from))
+    }
+}
+
+#[derive(Default)]
+struct Files(HashMap<PathBuf, Option<Frames>>);
+
+impl Files {
+    fn get(&mut self, path: &Path) -> Option<&Frames> {
+        self.0.entry(path.to_owned()).or_insert_with(|| Frames::of(path)).as_ref()
+    }
+}

@@ -1,0 +1,102 @@
+//! Places in mapped files -> functions and lines, as the program's author knows them.
+//!
+//! Input: files as processes map them, and offsets in them. Output: functions, inlined ones included, with file and line.
+
+use crate::reports::overhead::symbols::Symbols;
+use object::{Object, ObjectSection, ObjectSegment};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What the rewriter appends to a function's name for its other parts, and puts in front of a mangled one.
+const PARTS: [&str; 2] = [".full", ".blizzard_cold"];
+const COLD: &str = "blizzard_cold.";
+
+/// A function that is being executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub function: String,
+    /// The name is a function's, not that of a section.
+    pub is_function: bool,
+    /// `file:line`.
+    pub line: Option<String>,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            Some(line) => write!(f, "{} ({line})", self.function),
+            None => f.write_str(&self.function),
+        }
+    }
+}
+
+/// What is executed at a place.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The innermost first; of a function without inlined ones it alone.
+    pub calls: Vec<Call>,
+    /// It is code of the program or of a library, at the place where it has been moved to.
+    pub is_moved: bool,
+}
+
+/// The files that were looked into.
+#[derive(Default)]
+pub struct Files(HashMap<PathBuf, Option<Known>>);
+
+struct Known {
+    symbols: Symbols,
+    /// Parts of the file in memory: offset, address, bytes.
+    segments: Vec<(u64, u64, u64)>,
+    /// The addresses of code that Blizzard has moved.
+    code: Vec<(u64, u64)>,
+}
+
+impl Known {
+    fn of(path: &Path) -> Option<Known> {
+        let bytes = std::fs::read(path).ok()?;
+        let elf = object::File::parse(bytes.as_slice()).ok()?;
+        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
+        let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
+        let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
+        Some(Known { symbols: Symbols::of(path), segments, code })
+    }
+
+    fn address(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(from, _, bytes): &&(u64, u64, u64)| offset.wrapping_sub(from) < bytes;
+        self.segments.iter().find(inside).map(|&(from, va, _)| va + (offset - from))
+    }
+}
+
+impl Files {
+    fn known(&mut self, path: &Path) -> Option<&Known> {
+        self.0.entry(path.to_owned()).or_insert_with(|| Known::of(path)).as_ref()
+    }
+
+    /// What is executed at `offset` of the file. `is_behind_call`: what is meant is the call in front of it, which may be another line's.
+    pub fn calls(&mut self, path: &Path, offset: u64, is_behind_call: bool) -> Option<Found> {
+        let known = self.known(path)?;
+        let at = known.address(offset)? - u64::from(is_behind_call);
+        let is_moved = known.code.iter().any(|(from, to)| (*from..*to).contains(&at));
+        let name = known.symbols.name(at);
+        let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function);
+        let is_function = !name.starts_with('.') && !name.starts_with("0x");
+        let mut calls = known.symbols.inlined(at);
+        // The symbol tells versions of a function apart, and names it where there is no debug information.
+        let own = PARTS.iter().fold(name, |name, part| name.strip_suffix(part).unwrap_or(name));
+        let function = own
+            .strip_prefix(COLD)
+            .map_or_else(|| own.to_owned(), |mangled| crate::reports::decisions::demangled(mangled).into_owned());
+        let line = calls.pop().and_then(|(_, line)| line);
+        let mut calls: Vec<Call> =
+            calls.into_iter().map(|(function, line)| Call { function, is_function: true, line }).collect();
+        calls.push(Call { function, is_function, line });
+        Some(Found { calls, is_moved })
+    }
+
+    /// The data that lie at `offset` of the file: their name, their bytes, and the distance from their beginning.
+    pub fn data(&mut self, path: &Path, offset: u64) -> Option<(String, u64, u64)> {
+        let known = self.known(path)?;
+        known.symbols.data(known.address(offset)?)
+    }
+}

@@ -227,6 +227,13 @@ fn serve(function: &str) {
     }
 }
 
+/// A node that knows that its data has arrived, by a barrier, may use its channel again. The destination has told it before; perhaps nothing has looked.
+fn heed_arrival(function: &str, dest: NodeId, channel: i32) {
+    if channels::is_sending(function, dest, channel) {
+        serve(function);
+    }
+}
+
 /// A question about a channel.
 fn question(name: &str, other: u32, answer: impl Fn(NodeId) -> bool) -> i32 {
     enter(name);
@@ -255,6 +262,7 @@ extern "C" fn channel_send(dest: u32, channel: i32, buffer: u64, bytes: i32) {
     const NAME: &str = "TPPI_channel_send";
     enter(NAME);
     let dest = require_node(NAME, dest);
+    heed_arrival(NAME, dest, channel);
     process::with_host(NAME, |mut host| transfer::send(&mut host, dest, channel, buffer, bytes));
 }
 
@@ -266,8 +274,11 @@ extern "C" fn reset_channel(src: u32, channel: i32, notify: i32) {
 }
 
 extern "C" fn destroy_channel_src(dest: u32, channel: i32) {
-    enter("TPPI_destroy_channel_src");
-    channels::destroy(End::Source, require_node("TPPI_destroy_channel_src", dest), channel);
+    const NAME: &str = "TPPI_destroy_channel_src";
+    enter(NAME);
+    let dest = require_node(NAME, dest);
+    heed_arrival(NAME, dest, channel);
+    channels::destroy(End::Source, dest, channel);
 }
 
 extern "C" fn destroy_channel_dst(src: u32, channel: i32) {

@@ -300,6 +300,11 @@ pub fn is_ready(src: NodeId, channel: i32) -> bool {
     BULK.with(|bulk| bulk.destination("TPPI_is_channel_ready", src, channel)).1.state == destination::READY
 }
 
+/// Whether data of this source is on its way, as far as its destination has told.
+pub fn is_sending(function: &str, dest: NodeId, channel: i32) -> bool {
+    BULK.with(|bulk| bulk.source(function, dest, channel)).1.state == source::SENDING
+}
+
 /// `TPPI_destroy_channel_src` and `_dst`.
 pub fn destroy(end: End, other: NodeId, channel: i32) {
     BULK.with(|bulk| match end {

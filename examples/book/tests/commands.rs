@@ -64,7 +64,8 @@ fn chapter(name: &str) {
             }
             Block::Session(session) => {
                 for one in session {
-                    writeln!(script, "if (exit ${{status:-0}})\n{}\nthen status=0; else status=$?; fi", one.command).unwrap();
+                    writeln!(script, "if (exit ${{status:-0}})\n{}\nthen status=0; else status=$?; fi", one.command)
+                        .unwrap();
                     writeln!(script, "printf '{END}%s\\n' \"$status\"").unwrap();
                     typed.push(one);
                 }
@@ -76,13 +77,19 @@ fn chapter(name: &str) {
     let output = run(folder.path(), &script);
     let mut rest = output.as_str();
     for (at, one) in typed.iter().enumerate() {
-        let (said, behind) = rest.split_once(END).unwrap_or_else(|| panic!("$ {}\nended the shell: {rest}", one.command));
+        let (said, behind) =
+            rest.split_once(END).unwrap_or_else(|| panic!("$ {}\nended the shell: {rest}", one.command));
         let (status, behind) = behind.split_once('\n').unwrap();
         rest = behind;
         let comparable = |line: &str| if one.any_numbers { without_numbers(line) } else { line.to_owned() };
         let lines: Vec<String> = said.lines().map(comparable).collect();
         let expected: Vec<String> = one.output.iter().map(|line| comparable(line)).collect();
-        assert!(alike(&expected, &lines), "$ {}\nis to print\n{}\nand prints\n{said}", one.command, one.output.join("\n"));
+        assert!(
+            alike(&expected, &lines),
+            "$ {}\nis to print\n{}\nand prints\n{said}",
+            one.command,
+            one.output.join("\n")
+        );
         let is_shown = typed.get(at + 1).is_some_and(|next| next.command == "echo $?");
         assert!(status == "0" || is_shown, "$ {}\nhas status {status}: {said}", one.command);
     }
@@ -147,9 +154,9 @@ fn alike(expected: &[String], lines: &[String]) -> bool {
 fn line_is_alike(pattern: &str, line: &str) -> bool {
     match pattern.split_once("[..]") {
         None => pattern == line,
-        Some((begin, rest)) => line
-            .strip_prefix(begin)
-            .is_some_and(|line| line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| line_is_alike(rest, &line[at..]))),
+        Some((begin, rest)) => line.strip_prefix(begin).is_some_and(|line| {
+            line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| line_is_alike(rest, &line[at..]))
+        }),
     }
 }
 
@@ -167,7 +174,12 @@ fn run(folder: &Path, script: &str) -> String {
     let own = tool::path().parent().unwrap().to_owned();
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&usual))).unwrap();
-    let output = shell.current_dir(folder).env("PATH", path).env("BLIZZARD_CACHE", folder.join(".cache")).stdin(Stdio::null()).output();
+    let output = shell
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("BLIZZARD_CACHE", folder.join(".cache"))
+        .stdin(Stdio::null())
+        .output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stdout).unwrap()

@@ -60,7 +60,7 @@ impl NodeCommand {
         if let Some(file) = stats.filter(|_| !nodes.is_empty()) {
             let (name, args) = self.program.command.split_first().expect("clap requires the program");
             let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
-            let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, wall };
+            let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, crash: None, wall };
             file.write(&Stats::new(name.as_ref(), args, Some(ready.flags), &outcome))?;
         }
         Ok(ExitCode::from(u8::try_from(exit_status).unwrap_or(u8::MAX)))

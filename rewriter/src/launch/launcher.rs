@@ -13,7 +13,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::launch::crash::Crash;
+use crate::launch::crashes::crash::Crash;
 use crate::launch::options::LaunchOptions;
 use crate::launch::output::{Sink, Stream, forward};
 use crate::launch::region::{NodeReport, Region};

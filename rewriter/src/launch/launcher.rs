@@ -13,14 +13,15 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::launch::crash::Crash;
+use crate::launch::crashes::core_files;
+use crate::launch::crashes::crash::Crash;
 use crate::launch::options::LaunchOptions;
 use crate::launch::output::{Sink, Stream, forward};
 use crate::launch::region::{NodeReport, Region};
 use crate::launch::spawn::{self, Node, describe, shell_status};
 use crate::launch::stuck::{StuckNode, Watch};
 use crate::launch::supervise::{self, Seen, Stop};
-use crate::launch::{core_files, guard, leftovers, sys};
+use crate::launch::{guard, leftovers, sys};
 use blizzard_contract::{self as contract, LearntPlace};
 use std::ffi::OsString;
 use std::io;

@@ -17,13 +17,7 @@ pub mod region;
 
 pub(crate) mod spawn;
 
-pub(crate) mod process_memory;
-
-pub mod unwind;
-
-pub(crate) mod core_files;
-
-pub mod crash;
+pub mod crashes;
 
 pub(crate) mod guard;
 

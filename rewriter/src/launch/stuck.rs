@@ -7,7 +7,7 @@
 //! is on its way to a sleeper; no timer of the program is running. A node that computes, or that waits in a system call for the outside world, does not
 //! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true.
 
-use crate::launch::process_memory::ProcessMemory;
+use crate::launch::crashes::process_memory::ProcessMemory;
 use crate::launch::region::{Region, Waiting};
 use crate::launch::spawn::Node;
 use blizzard_contract::{activity, waits};

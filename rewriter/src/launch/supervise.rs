@@ -9,7 +9,7 @@
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
 //! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
-use crate::launch::crash::{self, Crash};
+use crate::launch::crashes::crash::{self, Crash};
 use crate::launch::guard::Guard;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::Region;

@@ -2,7 +2,7 @@
 //!
 //! Input: what the launcher has seen of it. Output: what the access was about, and the calls that led there, one line each.
 
-use crate::launch::crash::{Access, Crash, Fault, Place};
+use crate::launch::crashes::crash::{Access, Crash, Fault, Place};
 use crate::reports::places::Files;
 use blizzard_contract::{self as contract, guard_tags};
 use std::path::Path;
@@ -117,7 +117,7 @@ fn tag_name(tag: u8, guard: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::unwind::Frame;
+    use crate::launch::crashes::unwind::Frame;
 
     #[test]
     fn faults_are_told_in_words() {

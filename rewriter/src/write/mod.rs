@@ -4,11 +4,11 @@
 //! runtime and headers. **Invariant**: the input's bytes keep their places in the file. What changes of them, changes where it stands: old code, notes, and
 //! symbols and words that name functions by new addresses.
 
-pub mod runtime_blob;
-
 pub(crate) mod output;
 
 pub(crate) mod frames;
+
+pub mod runtime_blob;
 
 pub(crate) mod new_code;
 

@@ -15,7 +15,7 @@ use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::launch::core_files;
+use crate::launch::crashes::core_files;
 use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, Outcome};

@@ -4,7 +4,7 @@
 //! a debugger does: that of rewritten code describes rewritten code.
 //! Source: DWARF 5, 6.4; psABI 3.6.2 (numbers of registers); Linux `arch/x86/kernel/signal_64.c` (the frame of a signal).
 
-use crate::launch::process_memory::ProcessMemory;
+use crate::launch::crashes::process_memory::ProcessMemory;
 use gimli::{
     BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianSlice, EvaluationResult, Location, NativeEndian,
     Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,

@@ -5,10 +5,10 @@
 //!
 //! The node tells of a signal that it expects to die by. Whether it did, its exit status says ([`Crash::is_of`]).
 
-use crate::launch::process_memory::ProcessMemory;
+use crate::launch::crashes::process_memory::ProcessMemory;
+use crate::launch::crashes::unwind::{self, Frame};
 use crate::launch::region::Region;
 use crate::launch::spawn::Node;
-use crate::launch::unwind::{self, Frame};
 use blizzard_contract::{self as contract, CrashRecord};
 use rustix::process::Pid;
 use std::os::unix::process::ExitStatusExt;

@@ -3,9 +3,10 @@
 //! Input: the chapters. A block ```` ```c,file=NAME ```` is a file. A block ```` ```console ```` is what somebody types behind `$ `, and what
 //! comes of it on both streams: a line `...` stands for any lines, `[..]` for any text of a line. With `console,numbers=any` numbers and the
 //! width of columns may differ. All commands of a chapter run in one folder, in order.
-//! One that fails is followed by `$ echo $?`. What a chapter's commands need besides a bare machine skips that chapter.
+//! One that fails is followed by `$ echo $?`. What a chapter's commands need besides a bare machine skips that chapter: programs that commands
+//! begin with, and those of lines `<!-- needs NAME -->`.
 
-use blizzard_test_harness::{shell_command, tool as program};
+use blizzard_test_harness::{need, shell_command, tool as program};
 use blizzard_tests::tool;
 use std::fmt::Write;
 use std::fs;
@@ -52,7 +53,11 @@ fn every_chapter_is_in_the_summary() {
 }
 
 fn chapter(name: &str) {
-    let blocks = blocks(&fs::read_to_string(chapters().join(name).with_extension("md")).unwrap());
+    let text = fs::read_to_string(chapters().join(name).with_extension("md")).unwrap();
+    for program in text.lines().filter_map(|line| line.strip_prefix("<!-- needs ")?.strip_suffix(" -->")) {
+        need(program);
+    }
+    let blocks = blocks(&text);
     let folder = tempfile::tempdir().unwrap();
     let mut script = "exec 2>&1\n(exit 0)\n".to_owned();
     let mut typed = Vec::new();

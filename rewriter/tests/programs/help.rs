@@ -73,7 +73,7 @@ fn prepared() -> (tempfile::TempDir, Vec<String>) {
 
 /// Whether it takes other hosts, or ranks: `tests/tests/hosts.rs` and `ranks.rs` have such runs.
 fn is_for_several_hosts(line: &str) -> bool {
-    line.contains(" --hosts ") || program(line) == "mpirun"
+    line.contains(" --hosts ") || ["mpirun", "ssh"].contains(&program(line))
 }
 
 fn program(line: &str) -> &str {

@@ -15,6 +15,7 @@ tests! {
     nodes_know_their_host_and_lines_are_whole,
     input_goes_to_node_0_and_statistics_come_from_all,
     bulk_data_goes_in_messages,
+    agents_end_by_themselves,
     a_node_that_fails_ends_the_run_on_all_hosts,
     an_agent_that_is_killed_is_named,
     a_host_that_is_cut_off_is_named,
@@ -143,6 +144,25 @@ fn bulk_data_goes_in_messages() {
     let network = Network::with_ucx(2);
     let program = build(&network, "tests/tempest/bulk.c", &["-Itests/tempest"]);
     launch(&network, 1, &[], &program, &[]).success().unwrap();
+}
+
+/// What starts an agent may have to clean up behind it.
+fn agents_end_by_themselves() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let starter = network.folder().join("start-and-clean-up");
+    let text = format!("#!/bin/sh\n{} \"$@\"\nsleep 0.1\n>\"$0-$1\"\n", network.starter().display());
+    std::fs::write(&starter, text).unwrap();
+    std::fs::set_permissions(&starter, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = tool::blizzard(["run", "--hosts", &network.list(1), "--launcher"]);
+    command.arg(&starter).arg("--").arg(&program).args(["count", "1"]);
+    command.current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
+    let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
+    assert_eq!(outcome.stderr_text(), "");
+    for host in [0, 1] {
+        let mark = format!("start-and-clean-up-{}", network.host(host));
+        assert!(network.folder().join(&mark).exists(), "{mark}");
+    }
 }
 
 fn a_node_that_fails_ends_the_run_on_all_hosts() {

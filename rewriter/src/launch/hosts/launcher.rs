@@ -40,6 +40,8 @@ const ANSWER: Duration = Duration::from_secs(8);
 const STORED: Duration = Duration::from_secs(120);
 /// How long agents may take to end their nodes, once they are told, and then themselves.
 const ENDING: Duration = Duration::from_secs(2);
+/// How long those that have said their last word may take to end.
+const PARTING: Duration = Duration::from_millis(500);
 /// A host that others have lost may have more to say of it: that its agent has gone.
 const LOST: Duration = Duration::from_millis(500);
 /// How often an agent hears from the launcher at least.
@@ -93,11 +95,12 @@ struct Remote {
 struct Complaints {
     lines: Vec<String>,
     nodes_have_begun: bool,
+    run_is_over: bool,
 }
 
 impl Complaints {
     fn add(&mut self, line: String) {
-        if self.nodes_have_begun {
+        if self.nodes_have_begun && !self.run_is_over {
             eprintln!("{line}");
         }
         self.lines.push(line);
@@ -173,6 +176,16 @@ struct Run {
     /// Whoever reads standard input is told that a piece has been passed on.
     taken: Sender<()>,
     input_taken: Option<Receiver<()>>,
+}
+
+/// How the process has ended, if it has by then.
+fn wait_for(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+            status => return status.ok().flatten(),
+        }
+    }
 }
 
 fn thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -254,13 +267,7 @@ impl Run {
     /// Why a host does not answer any more.
     fn gone(&mut self, host: usize) -> Error {
         let remote = &mut self.remotes[host];
-        let deadline = Instant::now() + Duration::from_millis(500);
-        let status = loop {
-            match remote.child.try_wait() {
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-                status => break status.ok().flatten(),
-            }
-        };
+        let status = wait_for(&mut remote.child, Instant::now() + Duration::from_millis(500));
         let how = status.map_or("has closed its output".to_owned(), describe);
         let name = &remote.host.name;
         let complaint = locked(&remote.complaints).lines.last().cloned();
@@ -572,7 +579,12 @@ impl Run {
             Over::Nodes(stop) => *stop,
             _ => None,
         };
-        // Agents see the end of their input, and what still holds a pipe is ended.
+        // Agents end by themselves now. What an agent says that is killed is no news.
+        let deadline = Instant::now() + PARTING;
+        for remote in &mut self.remotes {
+            wait_for(&mut remote.child, deadline);
+            locked(&remote.complaints).run_is_over = true;
+        }
         self.remotes.clear();
         leftovers::end_all(leftovers::LIMIT);
         self.pieces = None;

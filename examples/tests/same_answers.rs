@@ -17,6 +17,8 @@ blizzard_test_harness::tests! {
     unstructured_mpi,
     moldyn_forms,
     moldyn_mpi,
+    appbt_forms,
+    appbt_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -113,6 +115,9 @@ const UNSTRUCTURED: Sizes =
 const MOLDYN: Sizes =
     [&["--cells", "4", "--iters", "23"], &["--cells", "5", "--iters", "2"], &["--cells", "4", "--iters", "0"]];
 
+const APPBT: Sizes =
+    [&["--side", "12", "--iters", "2"], &["--side", "5", "--iters", "3"], &["--side", "8", "--iters", "0"]];
+
 /// What the plain form prints for each size.
 fn of_plain(application: &str, sizes: Sizes) -> [String; 3] {
     let source = repository().join("bench-apps").join(application).join(application).with_extension("c");
@@ -174,6 +179,14 @@ fn moldyn_forms() {
 
 fn moldyn_mpi() {
     mpi("moldyn", MOLDYN);
+}
+
+fn appbt_forms() {
+    forms("appbt", APPBT);
+}
+
+fn appbt_mpi() {
+    mpi("appbt", APPBT);
 }
 
 /// Each kernel, at a size that takes no time.

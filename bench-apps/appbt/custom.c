@@ -1,8 +1,9 @@
 /* Appbt with a protocol of its own on tempest.h, the form `custom`, after section 2.4.2 of the thesis.
  *
- * What crosses with a row of lines goes in messages straight to where the receiver reads it, and their coming is the notice. So do the values at the sides of a block,
+ * Each row of lines that crosses has a channel, which ends where the receiver reads it; its coming is the notice. The values at a side of a block have one, too, and cross
  * once an iteration. There is no barrier, request or invalidation.
- * No message overtakes what is read: who sends a row anew has had the receiver's values of the iteration before, which it sent when it had read all rows.
+ * Nothing is overwritten before it is read: who sends a row has had the receiver's values of the iteration before, which it sent when it had read all rows. Who sends
+ * values has had a row since.
  *
  * cc -O2 custom.c $(blizzard config --cflags) $(blizzard config --libs) -o appbt-custom && blizzard run -n 2 -- ./appbt-custom
  */
@@ -12,66 +13,98 @@
 
 #include "messages.h"
 
-enum { AT_A_TIME = TPPI_PAGE_SIZE / sizeof(double) };
-
-/* What is expected minus what has come, in messages: of rows, and of sides. */
-static volatile int *rows_missing[WAYS][DIMENSIONS], sides_missing[DIMENSIONS][2];
+/* By dimension, whether the neighbour is above, and row; behind the rows, values: channels to the neighbour, and those from it. `missing` is what is expected
+ * minus what has come. */
+struct end {
+    int channel;
+    volatile int missing;
+};
+static struct end *out[DIMENSIONS][2], *in[DIMENSIONS][2];
+static volatile int channels_missing, readers_missing;
 
 static unsigned self(void) { return bz_node(); }
 static unsigned run_nodes(void) { return bz_nodes(); }
 static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
 static void end_run(void) { bz_barrier(); }
 
-static void make(void) {
-    make_private();
-    for (int way = UP; way < WAYS; way++)
-        for (int d = X; d < DIMENSIONS; d++) rows_missing[way][d] = zeros((size_t)opt.side, sizeof(int));
-    bz_barrier();
-}
+static unsigned neighbour(int d, int above) { return next_to(d, above ? 1 : -1); }
 
-static void row_arrives(TPPI_NodeId src, int size) {
-    (void)src;
-    int way = TPPI_recv_W(), d = TPPI_recv_W(), row = TPPI_recv_W(), first = TPPI_recv_W();
-    TPPI_recv_R(own_row(way, d, 0, row) + first, size - 4 * (int)sizeof(int));
-    TPPI_wakeup(&rows_missing[way][d][row]);
-}
-static void side_arrives(TPPI_NodeId src, int size) {
-    (void)src;
-    int d = TPPI_recv_W(), above = TPPI_recv_W(), first = TPPI_recv_W();
-    TPPI_recv_R(sides_in[d][above] + first, size - 3 * (int)sizeof(int));
-    TPPI_wakeup(&sides_missing[d][above]);
-}
-
-static void wait_for(volatile int *missing, size_t doubles) {
-    for (size_t i = AT_A_TIME; i < doubles; i += AT_A_TIME) TPPI_atomic_incr(missing);
+static void wait_for(volatile int *missing, unsigned count) {
+    if (count == 0) return;
+    for (unsigned i = 1; i < count; i++) TPPI_atomic_incr(missing);
     TPPI_sleep(missing);
 }
-static int bytes_at(size_t first, size_t doubles) {
-    return (int)((doubles - first < AT_A_TIME ? doubles - first : AT_A_TIME) * sizeof(double));
+
+static void channel_arrives(TPPI_NodeId src, int size) {
+    (void)src, (void)size;
+    int d = TPPI_recv_W(), above = TPPI_recv_W(), number = TPPI_recv_W();
+    in[d][above][number].channel = TPPI_recv_W();
+    TPPI_wakeup(&channels_missing);
+}
+static void reader_is_ready(TPPI_NodeId src, int size) { (void)src, (void)size, TPPI_wakeup(&readers_missing); }
+static void data_arrives(TPPI_NodeId node, int channel) { TPPI_wakeup((volatile int *)TPPI_get_dst_channel_user_ptr(node, channel)); }
+
+static void make_end(int d, int above, int number, double *buffer, size_t doubles) {
+    struct end *end = &in[d][above][number];
+    TPPI_set_channel_dst(neighbour(d, above), end->channel, buffer, (int)(doubles * sizeof *buffer), data_arrives);
+    TPPI_set_dst_channel_user_ptr(neighbour(d, above), end->channel, (void *)&end->missing);
 }
 
-static void wait_for_row(int way, int d, int row) { wait_for(&rows_missing[way][d][row], own_row_doubles(way, d)); }
+static void make(void) {
+    make_private();
+    unsigned neighbours = 0, channels = 0;
+    for (int d = X; d < DIMENSIONS; d++)
+        for (int above = 0; above < 2; above++) {
+            out[d][above] = zeros((size_t)opt.side + 1, sizeof(struct end));
+            in[d][above] = zeros((size_t)opt.side + 1, sizeof(struct end));
+        }
+    bz_barrier();
+    for (int d = X; d < DIMENSIONS; d++)
+        for (int above = 0; above < 2; above++) {
+            if (!has_next(d, above)) continue;
+            neighbours++;
+            for (int row = from[row_of[d]]; row <= to[row_of[d]]; row++, channels++) {
+                int number = row < to[row_of[d]] ? row : opt.side;
+                struct end *end = &out[d][above][number];
+                end->channel = TPPI_set_channel_src(neighbour(d, above), NULL);
+                TPPI_send_WWWW(neighbour(d, above), channel_arrives, d, !above, number, end->channel);
+            }
+        }
+    wait_for(&channels_missing, channels);
+    for (int d = X; d < DIMENSIONS; d++)
+        for (int above = 0; above < 2; above++) {
+            if (!has_next(d, above)) continue;
+            int way = above ? DOWN : UP;
+            for (int row = from[row_of[d]]; row < to[row_of[d]]; row++) make_end(d, above, row, own_row(way, d, 0, row), own_row_doubles(way, d));
+            make_end(d, above, opt.side, sides_in[d][above], side_doubles(d));
+            TPPI_send(neighbour(d, above), reader_is_ready);
+        }
+    wait_for(&readers_missing, neighbours);
+}
+
+static void wait_for_row(int way, int d, int row) { TPPI_sleep(&in[d][way == DOWN][row].missing); }
 static void row_is_done(int way, int d, int row) {
-    double *out = own_row(way, d, 1, row);
-    unsigned other = next_to(d, way == UP ? 1 : -1);
-    for (size_t i = 0, doubles = own_row_doubles(way, d); i < doubles; i += AT_A_TIME)
-        TPPI_send_WWWWR(other, row_arrives, way, d, row, (int)i, out + i, bytes_at(i, doubles));
+    int above = way == UP;
+    TPPI_channel_send(neighbour(d, above), out[d][above][row].channel, own_row(way, d, 1, row), (int)(own_row_doubles(way, d) * sizeof(double)));
 }
 
 static void updated(void) {
+    static int iterations;
     for (int d = X; d < DIMENSIONS; d++)
         for (int above = 0; above < 2; above++) {
             if (!has_next(d, above)) continue;
+            for (int row = from[row_of[d]]; iterations && row < to[row_of[d]]; row++) TPPI_reset_channel(neighbour(d, above), in[d][above][row].channel);
             copy_side(d, above, 1, sides_out[d][above], 1);
-            for (size_t i = 0, doubles = side_doubles(d); i < doubles; i += AT_A_TIME)
-                TPPI_send_WWWR(next_to(d, above ? 1 : -1), side_arrives, d, !above, (int)i, sides_out[d][above] + i, bytes_at(i, doubles));
+            TPPI_channel_send(neighbour(d, above), out[d][above][opt.side].channel, sides_out[d][above], (int)(side_doubles(d) * sizeof(double)));
         }
     for (int d = X; d < DIMENSIONS; d++)
         for (int above = 0; above < 2; above++) {
             if (!has_next(d, above)) continue;
-            wait_for(&sides_missing[d][above], side_doubles(d));
+            TPPI_sleep(&in[d][above][opt.side].missing);
             copy_side(d, above, 0, sides_in[d][above], 0);
+            TPPI_reset_channel(neighbour(d, above), in[d][above][opt.side].channel);
         }
+    iterations++;
 }
 
 static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

@@ -19,6 +19,8 @@ blizzard_test_harness::tests! {
     moldyn_mpi,
     appbt_forms,
     appbt_mpi,
+    dsmc_forms,
+    dsmc_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -118,6 +120,12 @@ const MOLDYN: Sizes =
 const APPBT: Sizes =
     [&["--side", "12", "--iters", "2"], &["--side", "5", "--iters", "3"], &["--side", "8", "--iters", "0"]];
 
+const DSMC: Sizes = [
+    &["--particles", "2000", "--inflow", "30", "--iters", "9"],
+    &["--particles", "10", "--inflow", "1", "--iters", "3"],
+    &["--particles", "0", "--inflow", "0", "--iters", "1"],
+];
+
 /// What the plain form prints for each size.
 fn of_plain(application: &str, sizes: Sizes) -> [String; 3] {
     let source = repository().join("bench-apps").join(application).join(application).with_extension("c");
@@ -187,6 +195,14 @@ fn appbt_forms() {
 
 fn appbt_mpi() {
     mpi("appbt", APPBT);
+}
+
+fn dsmc_forms() {
+    forms("dsmc", DSMC);
+}
+
+fn dsmc_mpi() {
+    mpi("dsmc", DSMC);
 }
 
 /// Each kernel, at a size that takes no time.

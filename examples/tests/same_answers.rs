@@ -21,6 +21,8 @@ blizzard_test_harness::tests! {
     appbt_mpi,
     dsmc_forms,
     dsmc_mpi,
+    barnes_forms,
+    barnes_mpi,
     kernels,
     update_protocol,
     migratory_protocol,
@@ -126,6 +128,9 @@ const DSMC: Sizes = [
     &["--particles", "0", "--inflow", "0", "--iters", "1"],
 ];
 
+const BARNES: Sizes =
+    [&["--bodies", "700", "--steps", "3"], &["--bodies", "9", "--steps", "2"], &["--bodies", "100", "--steps", "0"]];
+
 /// What the plain form prints for each size.
 fn of_plain(application: &str, sizes: Sizes) -> [String; 3] {
     let source = repository().join("bench-apps").join(application).join(application).with_extension("c");
@@ -203,6 +208,14 @@ fn dsmc_forms() {
 
 fn dsmc_mpi() {
     mpi("dsmc", DSMC);
+}
+
+fn barnes_forms() {
+    forms("barnes", BARNES);
+}
+
+fn barnes_mpi() {
+    mpi("barnes", BARNES);
 }
 
 /// Each kernel, at a size that takes no time.

@@ -5,7 +5,7 @@
  * cc -O2 appbt.c $(blizzard config --cflags) $(blizzard config --libs) -o appbt && blizzard run -n 2 -- ./appbt
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 
 #include "appbt.h"
 
@@ -16,11 +16,6 @@ struct counter {
 static struct counter *counters[WAYS][DIMENSIONS];
 /* Rows that this run node has waited for, and done, in this iteration. */
 static uint64_t iteration = 1;
-
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) {}
 
 static void *shared(unsigned slot, size_t bytes, unsigned block_bytes) {
     if (self() == 0) {
@@ -74,5 +69,3 @@ static void updated(void) {
     if (has_above(Z)) bz_check_out(values + (size_t)to[Z] * plane, bytes, 0);
 #endif
 }
-
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

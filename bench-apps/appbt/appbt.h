@@ -13,13 +13,8 @@
  *
  * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the iterations.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#define APPLICATION "appbt"
+#include "../common.h"
 
 enum { X, Y, Z, DIMENSIONS };
 enum { VALUES = 5, BLOCK = VALUES * VALUES };
@@ -50,11 +45,6 @@ static double *values;
 /* What has crossed and will cross, by way and dimension. */
 static double *crossings[WAYS][DIMENSIONS];
 
-/* This run node, and how many there are; right when begin_run has returned. */
-static unsigned self(void);
-static unsigned run_nodes(void);
-static void begin_run(int *argc, char ***argv);
-static void end_run(void);
 /* Memory for the above, zero. */
 static void make(void);
 /* Waits for what crosses to this run node with a row of lines; says that what crosses from it is there. */
@@ -62,17 +52,6 @@ static void wait_for_row(int way, int dimension, int row);
 static void row_is_done(int way, int dimension, int row);
 /* Own values are new. */
 static void updated(void);
-/* Of a number on each run node; all call it. */
-static uint64_t sum_of_all(uint64_t value);
-
-static void *need(void *p) {
-    if (!p) {
-        fprintf(stderr, "appbt: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
-static void *zeros(size_t count, size_t bytes) { return need(calloc(count ? count : 1, bytes)); }
 
 /* ---- Who has what ---- */
 
@@ -123,12 +102,6 @@ static double *crossing_at(int way, int d, int below, int row, int line) {
     return crossings[way][d] + ((size_t)below * (size_t)opt.side + (size_t)row) * row_doubles(way) + (size_t)line * crossing[way];
 }
 
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 /* In [-1, 1). */
 static double random_of(uint64_t what) { return (double)(mix(what) >> 11) * 0x1p-52 - 1; }
 
@@ -289,57 +262,17 @@ static uint64_t checksum(void) {
     uint64_t sum = 0;
     FOR_OWN_CELLS(cell, own)
         for (size_t k = 0; k < VALUES; k++) {
-            union { double value; uint64_t bits; } v = {.value = values[cell * VALUES + k]};
-            sum += mix(v.bits ^ mix(cell * VALUES + k));
+            sum += mix(bits_of(values[cell * VALUES + k]) ^ mix(cell * VALUES + k));
         }
     return sum_of_all(sum);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void usage(FILE *to) {
-    fprintf(to, "usage: appbt [--side S] [--iters I]\n"
-                "  --side   cells each way; 2 to 1024   [32]\n"
-                "  --iters  iterations                  [5]\n");
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || v < least || v > most) {
-        if (self() == 0) fprintf(stderr, "appbt: --%s %s: not a number from %" PRIu64 " to %" PRIu64 "\n", option, text, least, most);
-        exit(2);
-    }
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"side", required_argument, NULL, 's'}, {"iters", required_argument, NULL, 'i'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int c;
-    opterr = self() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (c == 's') opt.side = (int)integer("side", optarg, 2, 1024);
-        else if (c == 'i') opt.iters = integer("iters", optarg, 0, UINT64_C(1) << 40);
-        else {
-            if (self() == 0) usage(c == 'h' ? stdout : stderr);
-            exit(c == 'h' ? 0 : 2);
-        }
-    }
-    if (optind != argc) {
-        if (self() == 0) usage(stderr);
-        exit(2);
-    }
-}
-
 int main(int argc, char **argv) {
+    uint64_t side = (uint64_t)opt.side;
+    struct setting settings[] = {{"side", "cells each way", &side, 2, 1024, NULL}, {"iters", "iterations", &opt.iters, 0, UINT64_C(1) << 40, NULL}};
     begin_run(&argc, &argv);
-    parse(argc, argv);
+    PARSE(argc, argv, settings);
+    opt.side = (int)side;
     begin();
 
     double start = seconds();
@@ -354,8 +287,7 @@ int main(int argc, char **argv) {
     uint64_t sum = checksum();
     if (self() == 0) {
         printf("appbt %d cells each way, %" PRIu64 " iterations\n", opt.side, opt.iters);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "appbt: %.6f s for the iterations on %u nodes\n", end - start, run_nodes());
+        print_results(sum, end - start);
     }
     end_run();
     return 0;

@@ -8,7 +8,7 @@
  * cc -O2 custom.c $(blizzard config --cflags) $(blizzard config --libs) -o appbt-custom && blizzard run -n 2 -- ./appbt-custom
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 #include <tempest.h>
 
 #include "messages.h"
@@ -21,11 +21,6 @@ struct end {
 };
 static struct end *out[DIMENSIONS][2], *in[DIMENSIONS][2];
 static volatile int channels_missing, readers_missing;
-
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) { bz_barrier(); }
 
 static unsigned neighbour(int d, int above) { return next_to(d, above ? 1 : -1); }
 
@@ -106,5 +101,3 @@ static void updated(void) {
         }
     iterations++;
 }
-
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

@@ -5,18 +5,7 @@
 #define _GNU_SOURCE
 #include "messages.h"
 
-#include <mpi.h>
-
-static int rank, size;
-
-static unsigned self(void) { return (unsigned)rank; }
-static unsigned run_nodes(void) { return (unsigned)size; }
-static void begin_run(int *argc, char ***argv) {
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-}
-static void end_run(void) { MPI_Finalize(); }
+#include "../common_mpi.h"
 
 /* Of rows that are on their way. */
 static MPI_Request *sending;
@@ -52,10 +41,4 @@ static void updated(void) {
     for (int d = X; d < DIMENSIONS; d++)
         for (int above = 0; above < 2; above++)
             if (has_next(d, above)) copy_side(d, above, 0, sides_in[d][above], 0);
-}
-
-static uint64_t sum_of_all(uint64_t value) {
-    uint64_t sum;
-    MPI_Allreduce(&value, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
 }

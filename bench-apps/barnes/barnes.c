@@ -5,8 +5,6 @@
 #define _GNU_SOURCE
 #include "shared.h"
 
-static void end_run(void) {}
-
 static void make(void) {
     make_tree();
     bodies = shared(3, opt.bodies * sizeof *bodies);

@@ -11,14 +11,10 @@
  *
  * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the steps.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
+#define APPLICATION "barnes"
+#include "../common.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define STEP 0.025
 /* A cell is far if its side is shorter than the way to it, times this. */
@@ -61,11 +57,6 @@ static struct cell *cells;
 /* Each run node makes the whole tree for itself. */
 static int tree_is_private(void);
 
-/* This run node, and how many there are; right when begin_run has returned. */
-static unsigned self(void);
-static unsigned run_nodes(void);
-static void begin_run(int *argc, char ***argv);
-static void end_run(void);
 /* Memory for the above. */
 static void make(void);
 /* Nobody else changes the cell meanwhile. */
@@ -78,17 +69,7 @@ static void built(void);
 /* The same; own bodies have moved. On return others' may be read. */
 static void moved(void);
 /* Of a number on each run node; all call it. */
-static uint64_t sum_of_all(uint64_t value);
 static double largest_of_all(double value);
-
-static void *need(void *p) {
-    if (!p) {
-        fprintf(stderr, "barnes: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
-static void *zeros(size_t count, size_t bytes) { return need(calloc(count ? count : 1, bytes)); }
 
 /* ---- Bodies ---- */
 
@@ -97,12 +78,6 @@ static uint32_t begin_of(unsigned node) { return (uint32_t)(opt.bodies * node / 
 static size_t cell_room(void) { return (size_t)opt.bodies * 2 + 1024; }
 static size_t cells_in_all(void) { return (tree_is_private() ? 1 : run_nodes()) * cell_room() + 1; }
 
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 /* A stream of random numbers in [0, 1). */
 static double draw(uint64_t *state) { return (double)(mix((*state)++) >> 11) * 0x1p-53; }
 
@@ -319,57 +294,15 @@ static uint64_t checksum(void) {
     uint64_t sum = 0;
     for (uint32_t n = own_begin; n < own_end; n++)
         for (int k = 0; k < 3; k++) {
-            union { double value; uint64_t bits; } at = {.value = bodies[n].at[k]}, v = {.value = velocities[n - own_begin].at[k]};
-            sum += mix(at.bits ^ mix(v.bits ^ mix((uint64_t)n * 3 + (uint64_t)k)));
+            sum += mix(bits_of(bodies[n].at[k]) ^ mix(bits_of(velocities[n - own_begin].at[k]) ^ mix((uint64_t)n * 3 + (uint64_t)k)));
         }
     return sum_of_all(sum);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void usage(FILE *to) {
-    fprintf(to, "usage: barnes [--bodies B] [--steps S]\n"
-                "  --bodies  2 to 1000000   [16384]\n"
-                "  --steps                  [4]\n");
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || v < least || v > most) {
-        if (self() == 0) fprintf(stderr, "barnes: --%s %s: not a number from %" PRIu64 " to %" PRIu64 "\n", option, text, least, most);
-        exit(2);
-    }
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"bodies", required_argument, NULL, 'b'}, {"steps", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int c;
-    opterr = self() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (c == 'b') opt.bodies = integer("bodies", optarg, 2, 1000000);
-        else if (c == 's') opt.steps = integer("steps", optarg, 0, 1000000);
-        else {
-            if (self() == 0) usage(c == 'h' ? stdout : stderr);
-            exit(c == 'h' ? 0 : 2);
-        }
-    }
-    if (optind != argc) {
-        if (self() == 0) usage(stderr);
-        exit(2);
-    }
-}
-
 int main(int argc, char **argv) {
+    struct setting settings[] = {{"bodies", "in all", &opt.bodies, 2, 1000000, NULL}, {"steps", "of time", &opt.steps, 0, 1000000, NULL}};
     begin_run(&argc, &argv);
-    parse(argc, argv);
+    PARSE(argc, argv, settings);
     begin();
     struct body *forces = zeros(own_end - own_begin, sizeof *forces);
 
@@ -380,8 +313,7 @@ int main(int argc, char **argv) {
     uint64_t sum = checksum();
     if (self() == 0) {
         printf("barnes %" PRIu64 " bodies, %" PRIu64 " steps\n", opt.bodies, opt.steps);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "barnes: %.6f s for the iterations on %u nodes\n", end - start, run_nodes());
+        print_results(sum, end - start);
     }
     end_run();
     return 0;

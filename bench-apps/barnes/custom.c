@@ -18,8 +18,6 @@ static int out[MOST], in[MOST];
 /* What is expected minus what has come. */
 static volatile int channels_missing, readers_missing, bodies_missing;
 
-static void end_run(void) { bz_barrier(); }
-
 static void wait_for(volatile int *missing) {
     if (run_nodes() == 1) return;
     for (unsigned i = 2; i < run_nodes(); i++) TPPI_atomic_incr(missing);

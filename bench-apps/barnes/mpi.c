@@ -5,20 +5,11 @@
 #define _GNU_SOURCE
 #include "barnes.h"
 
-#include <mpi.h>
+#include "../common_mpi.h"
 
-static int rank, size;
 /* Numbers, and those before, of each process: four for a body. */
 static int *counts, *begins;
 
-static unsigned self(void) { return (unsigned)rank; }
-static unsigned run_nodes(void) { return (unsigned)size; }
-static void begin_run(int *argc, char ***argv) {
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-}
-static void end_run(void) { MPI_Finalize(); }
 static int tree_is_private(void) { return 1; }
 
 static void make(void) {
@@ -38,11 +29,6 @@ static void wait_for_all(void) {}
 static void built(void) {}
 static void moved(void) { MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, bodies, counts, begins, MPI_DOUBLE, MPI_COMM_WORLD); }
 
-static uint64_t sum_of_all(uint64_t value) {
-    uint64_t sum;
-    MPI_Allreduce(&value, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
-}
 static double largest_of_all(double value) {
     double largest;
     MPI_Allreduce(&value, &largest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);

@@ -3,7 +3,7 @@
 #ifndef BARNES_SHARED_H
 #define BARNES_SHARED_H
 
-#include <blizzard.h>
+#include "../common_shared.h"
 
 #include "barnes.h"
 
@@ -13,11 +13,7 @@ static bz_lock_t **locks;
 /* Cells of each run node that are in use. */
 static uint32_t *all_used;
 
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
 static int tree_is_private(void) { return 0; }
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }
 static double largest_of_all(double value) { return bz_reduce_max_f64(value); }
 
 static bz_lock_t *lock_of(uint32_t number) { return locks[(number - 1) / (uint32_t)cell_room() * LOCKS + number % LOCKS]; }

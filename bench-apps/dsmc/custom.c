@@ -6,7 +6,7 @@
  * cc -O2 custom.c $(blizzard config --cflags) $(blizzard config --libs) -lm -o dsmc-custom && blizzard run -n 2 -- ./dsmc-custom
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 #include <tempest.h>
 
 #include "dsmc.h"
@@ -24,11 +24,6 @@ static struct particle *came[2];
 static size_t came_count[2];
 static volatile int last_missing[2];
 static int turn;
-
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) { bz_barrier(); }
 
 static void make(void) {
     particles = need(bz_alloc_on(self(), most() * sizeof *particles));
@@ -68,5 +63,3 @@ static void take(void) {
     came_count[turn] = 0;
     turn = !turn;
 }
-
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

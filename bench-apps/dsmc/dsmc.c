@@ -6,7 +6,7 @@
  * cc -O2 dsmc.c $(blizzard config --cflags) $(blizzard config --libs) -lm -o dsmc && blizzard run -n 2 -- ./dsmc
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 
 #include "dsmc.h"
 
@@ -24,11 +24,6 @@ static unsigned turn;
 static struct particle *given[BUFFERS];
 static size_t given_count[BUFFERS];
 static unsigned *far_owners;
-
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) {}
 
 static void make(void) {
     particles = need(bz_alloc_on(self(), most() * sizeof *particles));
@@ -100,5 +95,3 @@ static void take(void) {
     }
     turn = !turn;
 }
-
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

@@ -11,14 +11,10 @@
  *
  * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the iterations.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
+#define APPLICATION "dsmc"
+#include "../common.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 /* Cells along the flow and across it. The last number of a cell's place is along z. */
 enum { LONG = 30, WIDE = 18, CELLS = LONG * WIDE * WIDE };
@@ -48,27 +44,12 @@ static size_t count, moved_count, first_of[CELLS + 1];
 
 /* ---- The form ---- */
 
-/* This run node, and how many there are; right when begin_run has returned. */
-static unsigned self(void);
-static unsigned run_nodes(void);
-static void begin_run(int *argc, char ***argv);
-static void end_run(void);
 /* Memory for own particles, and whatever else. */
 static void make(void);
 /* A particle has moved to a cell of another run node. */
 static void give(unsigned owner, const struct particle *p);
 /* This run node has given all. Calls `keep` for all that it is given in this iteration. */
 static void take(void);
-/* Of a number on each run node; all call it. */
-static uint64_t sum_of_all(uint64_t value);
-
-static void *need(void *p) {
-    if (!p) {
-        fprintf(stderr, "dsmc: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
 
 /* No run has more particles. */
 static size_t most(void) { return (size_t)(opt.particles + opt.inflow * opt.iters + 1); }
@@ -83,12 +64,6 @@ static unsigned owner_of(int cell) {
 }
 static int cell_of(const struct particle *p) { return ((int)p->at[0] * WIDE + (int)p->at[1]) * WIDE + (int)p->at[2]; }
 
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 static void keep_in(int cell, const struct particle *p) {
     moved_to[moved_count] = cell;
     moved[moved_count++] = *p;
@@ -219,53 +194,12 @@ static uint64_t checksum(void) {
     return sum_of_all(sum);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void usage(FILE *to) {
-    fprintf(to, "usage: dsmc [--particles P] [--inflow I] [--iters N]\n"
-                "  --particles  at first                          [48000]\n"
-                "  --inflow     particles that come in each time  [460]\n"
-                "  --iters      iterations                        [400]\n");
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || v > most) {
-        if (self() == 0) fprintf(stderr, "dsmc: --%s %s: not a number up to %" PRIu64 "\n", option, text, most);
-        exit(2);
-    }
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"particles", required_argument, NULL, 'p'}, {"inflow", required_argument, NULL, 'f'}, {"iters", required_argument, NULL, 'i'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int c;
-    opterr = self() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (c == 'p') opt.particles = integer("particles", optarg, 100000000);
-        else if (c == 'f') opt.inflow = integer("inflow", optarg, 1000000);
-        else if (c == 'i') opt.iters = integer("iters", optarg, 1000000);
-        else {
-            if (self() == 0) usage(c == 'h' ? stdout : stderr);
-            exit(c == 'h' ? 0 : 2);
-        }
-    }
-    if (optind != argc) {
-        if (self() == 0) usage(stderr);
-        exit(2);
-    }
-}
-
 int main(int argc, char **argv) {
+    struct setting settings[] = {{"particles", "at first", &opt.particles, 0, 100000000, NULL},
+                                 {"inflow", "particles that come in each time", &opt.inflow, 0, 1000000, NULL},
+                                 {"iters", "iterations", &opt.iters, 0, 1000000, NULL}};
     begin_run(&argc, &argv);
-    parse(argc, argv);
+    PARSE(argc, argv, settings);
     make();
     moved_to = need(malloc(most() * sizeof *moved_to));
     own_begin = begin_of(self());
@@ -286,8 +220,7 @@ int main(int argc, char **argv) {
     uint64_t sum = checksum(), all = sum_of_all(count);
     if (self() == 0) {
         printf("dsmc %" PRIu64 " particles at first, %" PRIu64 " after %" PRIu64 " iterations\n", opt.particles, all, opt.iters);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "dsmc: %.6f s for the iterations on %u nodes\n", end - start, run_nodes());
+        print_results(sum, end - start);
     }
     end_run();
     return 0;

@@ -6,9 +6,7 @@
 #define _GNU_SOURCE
 #include "dsmc.h"
 
-#include <mpi.h>
-
-static int rank, size;
+#include "../common_mpi.h"
 
 /* For each process. */
 struct packet {
@@ -18,15 +16,6 @@ struct packet {
 };
 static struct packet *packets;
 static struct particle *came;
-
-static unsigned self(void) { return (unsigned)rank; }
-static unsigned run_nodes(void) { return (unsigned)size; }
-static void begin_run(int *argc, char ***argv) {
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-}
-static void end_run(void) { MPI_Finalize(); }
 
 static void make(void) {
     particles = need(malloc(most() * sizeof *particles));
@@ -61,10 +50,4 @@ static void take(void) {
         MPI_Wait(&packets[p].request, MPI_STATUS_IGNORE);
         packets[p].count = 0;
     }
-}
-
-static uint64_t sum_of_all(uint64_t value) {
-    uint64_t sum;
-    MPI_Allreduce(&value, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
 }

@@ -10,7 +10,7 @@
  * cc -O2 custom.c $(blizzard config --cflags) $(blizzard config --libs) -o em3d-custom && blizzard run -n 2 -- ./em3d-custom
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 #include <tempest.h>
 
 #include "em3d.h"
@@ -32,10 +32,6 @@ static unsigned partners[MOST], partner_count;
 static volatile int lists_missing, channels_missing, readers_missing, values_missing[KINDS];
 static int learnt, sent_before[KINDS];
 
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) { bz_barrier(); }
 static void *local_memory(size_t bytes) { return malloc(bytes ? bytes : 1); }
 
 /* ---- Where values are ---- */
@@ -216,5 +212,3 @@ static void computed(int kind) {
     if (!learnt) learn();
     update(kind);
 }
-
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

@@ -6,14 +6,10 @@
  * cc -O2 em3d.c $(blizzard config --cflags) $(blizzard config --libs) -o em3d && blizzard run -n 2 -- ./em3d
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 
 #include "em3d.h"
 
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) {}
 static void *local_memory(size_t bytes) { return bz_alloc_on(self(), bytes); }
 
 static double *value_memory(int kind, unsigned part, uint64_t count) {
@@ -45,4 +41,3 @@ static void computed(int kind) {
         if (owner(part) != self()) bz_check_out(values[kind][part], (part_begin(part + 1) - part_begin(part)) * sizeof(double), 0);
 #endif
 }
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

@@ -19,13 +19,8 @@
  * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the
  * iterations and the share of the edges that cross between run nodes.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#define APPLICATION "em3d"
+#include "../common.h"
 
 #define PARTS 64u
 #define REMOTE_NEAREST 28u
@@ -56,11 +51,6 @@ static uint64_t crossing_edges;
 
 /* ---- The form ---- */
 
-/* This run node, and how many there are; right when begin_run has returned. */
-static unsigned self(void);
-static unsigned run_nodes(void);
-static void begin_run(int *argc, char ***argv);
-static void end_run(void);
 /* Memory that its owner alone uses; NULL if there is none. */
 static void *local_memory(size_t bytes);
 /* Memory for the values of an own part. */
@@ -73,17 +63,6 @@ static const double *neighbour(int kind, unsigned part, uint64_t index);
 static void built(void);
 /* This run node has new values of `kind`. On return neighbours may be read, and values of the other kind be written. */
 static void computed(int kind);
-/* Of a number on each run node; all call it. */
-static uint64_t sum_of_all(uint64_t value);
-
-/* ---- random numbers: a hash of what they are for (the finaliser of splitmix64) ---- */
-
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 enum purpose { INITIAL, WEIGHT, IS_REMOTE, PART, INDEX };
 
@@ -106,14 +85,6 @@ static unsigned owner(unsigned part) {
     while (part < PARTS * node / n) node--;
     while (part >= PARTS * (node + 1) / n) node++;
     return node;
-}
-
-static void *need(void *p) {
-    if (!p) {
-        fprintf(stderr, "em3d: out of memory\n");
-        exit(1);
-    }
-    return p;
 }
 
 /* ---- building the graph: every run node builds its own parts ---- */
@@ -181,86 +152,24 @@ static uint64_t checksum(void) {
             if (owner(part) != self()) continue;
             uint64_t first = part_begin(part), count = part_begin(part + 1) - first;
             for (uint64_t i = 0; i < count; i++) {
-                union { double value; uint64_t bits; } v = {.value = values[kind][part][i]};
-                sum += mix(v.bits ^ mix((first + i) * KINDS + (uint64_t)kind));
+                sum += mix(bits_of(values[kind][part][i]) ^ mix((first + i) * KINDS + (uint64_t)kind));
             }
         }
     return sum_of_all(sum);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* ---- options ---- */
-
-static void usage(FILE *to) {
-    fprintf(to,
-            "usage: em3d [--nodes N] [--degree D] [--remote-percent P] [--iters I] [--seed S]\n"
-            "  --nodes           graph nodes, E and H together; even, at least 128   [192000]\n"
-            "  --degree          edges of each graph node                            [5]\n"
-            "  --remote-percent  share of the edges that lead half the graph away    [5]\n"
-            "  --iters           iterations                                          [20]\n"
-            "  --seed            of the random graph                                 [1]\n");
-}
-
-static void bad(const char *option, const char *text, const char *why) {
-    if (self() == 0) fprintf(stderr, "em3d: --%s %s: %s\n", option, text, why);
-    exit(2);
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno) bad(option, text, "not a number");
-    if (v < least || v > most) bad(option, text, "out of range");
-    return v;
-}
-
-static double percent(const char *option, const char *text) {
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || *end) bad(option, text, "not a number");
-    if (!(v >= 0 && v <= 100)) bad(option, text, "not between 0 and 100");
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"nodes", required_argument, NULL, 'n'}, {"degree", required_argument, NULL, 'd'},
-        {"remote-percent", required_argument, NULL, 'r'}, {"iters", required_argument, NULL, 'i'},
-        {"seed", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
-    };
-    int c;
-    opterr = self() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        switch (c) {
-        case 'n': opt.nodes = integer("nodes", optarg, 2 * PARTS, UINT64_C(1) << 40); break;
-        case 'd': opt.degree = integer("degree", optarg, 1, 1 << 20); break;
-        case 'r': opt.remote_percent = percent("remote-percent", optarg); break;
-        case 'i': opt.iters = integer("iters", optarg, 0, UINT64_C(1) << 40); break;
-        case 's': opt.seed = integer("seed", optarg, 0, UINT64_C(1) << 40); break;
-        case 'h':
-            if (self() == 0) usage(stdout);
-            exit(0);
-        default:
-            if (self() == 0) usage(stderr);
-            exit(2);
-        }
-    }
-    if (optind != argc) {
-        if (self() == 0) usage(stderr);
+int main(int argc, char **argv) {
+    struct setting settings[] = {{"nodes", "graph nodes, E and H together, an even number", &opt.nodes, 2 * PARTS, UINT64_C(1) << 40, NULL},
+                                 {"degree", "edges of each graph node", &opt.degree, 1, 1 << 20, NULL},
+                                 {"remote-percent", "share of the edges that lead half the graph away", NULL, 0, 0, &opt.remote_percent},
+                                 {"iters", "iterations", &opt.iters, 0, UINT64_C(1) << 40, NULL},
+                                 {"seed", "of the random graph", &opt.seed, 0, UINT64_C(1) << 40, NULL}};
+    begin_run(&argc, &argv);
+    PARSE(argc, argv, settings);
+    if (opt.nodes % 2) {
+        if (self() == 0) fprintf(stderr, "em3d: --nodes %" PRIu64 ": there are as many E as H nodes\n", opt.nodes);
         exit(2);
     }
-    if (opt.nodes % 2) bad("nodes", "odd", "there are as many E as H nodes");
-}
-
-int main(int argc, char **argv) {
-    begin_run(&argc, &argv);
-    parse(argc, argv);
     build();
 
     double begin = seconds();
@@ -277,9 +186,8 @@ int main(int argc, char **argv) {
     if (self() == 0) {
         printf("em3d %" PRIu64 " graph nodes, degree %" PRIu64 ", %g %% remote, %" PRIu64 " iterations, seed %" PRIu64 "\n",
                opt.nodes, opt.degree, opt.remote_percent, opt.iters, opt.seed);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "em3d: %.6f s for the iterations on %u nodes; %.2f %% of the edges cross\n", end - begin, run_nodes(),
-                100.0 * (double)crossing / (double)(opt.nodes * opt.degree));
+        print_results(sum, end - begin);
+        fprintf(stderr, "em3d: %.2f %% of the edges cross\n", 100.0 * (double)crossing / (double)(opt.nodes * opt.degree));
     }
     end_run();
     return 0;

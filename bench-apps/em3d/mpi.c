@@ -8,9 +8,7 @@
 #define _GNU_SOURCE
 #include "em3d.h"
 
-#include <mpi.h>
-
-static int rank, size;
+#include "../common_mpi.h"
 
 /* By kind and owner: copies of its values, in the order in which they were first wanted; which those are; and how many. */
 static double **ghosts[KINDS];
@@ -24,21 +22,11 @@ static int *given_count[KINDS];
 static double **message[KINDS];
 static MPI_Request *requests;
 
-static unsigned self(void) { return (unsigned)rank; }
-static unsigned run_nodes(void) { return (unsigned)size; }
-static void begin_run(int *argc, char ***argv) {
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-}
-static void end_run(void) { MPI_Finalize(); }
 static void *local_memory(size_t bytes) { return malloc(bytes ? bytes : 1); }
 static double *value_memory(int kind, unsigned part, uint64_t count) {
     (void)kind, (void)part;
     return local_memory(count * sizeof(double));
 }
-
-static void *zeros(size_t count, size_t bytes) { return need(calloc(count ? count : 1, bytes)); }
 
 static uint64_t share(unsigned process) {
     uint64_t all = 0;
@@ -117,10 +105,4 @@ static void built(void) {
     }
     /* The first phase reads H values as they were at first. */
     computed(H);
-}
-
-static uint64_t sum_of_all(uint64_t value) {
-    uint64_t sum;
-    MPI_Allreduce(&value, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
 }

@@ -17,8 +17,6 @@ static struct force *piece_out, *piece_in;
 /* What is expected minus what has come. */
 static volatile int channel_missing, reader_missing, piece_missing, taken_missing;
 
-static void end_run(void) { bz_barrier(); }
-
 static unsigned before(void) { return (self() + run_nodes() - 1) % run_nodes(); }
 static unsigned behind(void) { return (self() + 1) % run_nodes(); }
 

@@ -10,8 +10,6 @@
 
 static struct force *totals;
 
-static void end_run(void) {}
-
 static void make(void) {
     make_shared();
     totals = shared(1, (size_t)molecules() * sizeof *totals);

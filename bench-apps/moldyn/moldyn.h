@@ -12,14 +12,10 @@
  *
  * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the iterations.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
+#define APPLICATION "moldyn"
+#include "../common.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define UNIT 0x1p32
 #define STEP 0x1p-9
@@ -57,40 +53,17 @@ static struct vector *positions;
 /* By molecule: what this run node has added. Private, zero at first. */
 static struct force *forces;
 
-/* This run node, and how many there are; right when begin_run has returned. */
-static unsigned self(void);
-static unsigned run_nodes(void);
-static void begin_run(int *argc, char ***argv);
-static void end_run(void);
 /* Memory for the above. */
 static void make(void);
 /* This run node has added all of its forces. Returns the forces of all run nodes, right for own molecules, to be set to zero by the caller. */
 static struct force *merged(void);
 /* Own molecules have new positions. On return others' may be read. */
 static void moved(void);
-/* Of a number on each run node; all call it. */
-static uint64_t sum_of_all(uint64_t value);
-
-static void *need(void *p) {
-    if (!p) {
-        fprintf(stderr, "moldyn: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
-static void *zeros(size_t count, size_t bytes) { return need(calloc(count ? count : 1, bytes)); }
 
 /* ---- Molecules ---- */
 
 static int molecules(void) { return 4 * opt.cells * opt.cells * opt.cells; }
 static int begin_of(unsigned node) { return (int)((int64_t)molecules() * node / run_nodes()); }
-
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 /* A crystal: four molecules to a cell. They begin with random velocities. */
 static void begin(void) {
@@ -175,57 +148,17 @@ static uint64_t checksum(void) {
     uint64_t sum = 0;
     for (int m = begin_of(self()); m < begin_of(self() + 1); m++)
         for (int k = 0; k < 3; k++) {
-            union { double value; uint64_t bits; } x = {.value = positions[m].of[k]}, v = {.value = velocities[m - begin_of(self())].of[k]};
-            sum += mix(x.bits ^ mix(v.bits ^ mix((uint64_t)m * 3 + (uint64_t)k)));
+            sum += mix(bits_of(positions[m].of[k]) ^ mix(bits_of(velocities[m - begin_of(self())].of[k]) ^ mix((uint64_t)m * 3 + (uint64_t)k)));
         }
     return sum_of_all(sum);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void usage(FILE *to) {
-    fprintf(to, "usage: moldyn [--cells C] [--iters I]\n"
-                "  --cells  of the crystal each way, 4 molecules to each; 4 to 100   [13]\n"
-                "  --iters  iterations                                               [30]\n");
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || v < least || v > most) {
-        if (self() == 0) fprintf(stderr, "moldyn: --%s %s: not a number from %" PRIu64 " to %" PRIu64 "\n", option, text, least, most);
-        exit(2);
-    }
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"cells", required_argument, NULL, 'c'}, {"iters", required_argument, NULL, 'i'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int c;
-    opterr = self() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (c == 'c') opt.cells = (int)integer("cells", optarg, 4, 100);
-        else if (c == 'i') opt.iters = integer("iters", optarg, 0, UINT64_C(1) << 40);
-        else {
-            if (self() == 0) usage(c == 'h' ? stdout : stderr);
-            exit(c == 'h' ? 0 : 2);
-        }
-    }
-    if (optind != argc) {
-        if (self() == 0) usage(stderr);
-        exit(2);
-    }
-}
-
 int main(int argc, char **argv) {
+    uint64_t cells = (uint64_t)opt.cells;
+    struct setting settings[] = {{"cells", "of the crystal each way, 4 molecules to each", &cells, 4, 100, NULL}, {"iters", "iterations", &opt.iters, 0, UINT64_C(1) << 40, NULL}};
     begin_run(&argc, &argv);
-    parse(argc, argv);
+    PARSE(argc, argv, settings);
+    opt.cells = (int)cells;
     begin();
 
     double start = seconds();
@@ -240,8 +173,7 @@ int main(int argc, char **argv) {
     uint64_t sum = checksum(), all_pairs = sum_of_all(pairs);
     if (self() == 0) {
         printf("moldyn %d molecules, %" PRIu64 " iterations, %" PRIu64 " pairs at the end\n", molecules(), opt.iters, all_pairs);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "moldyn: %.6f s for the iterations on %u nodes\n", end - start, run_nodes());
+        print_results(sum, end - start);
     }
     end_run();
     return 0;

@@ -5,21 +5,11 @@
 #define _GNU_SOURCE
 #include "moldyn.h"
 
-#include <mpi.h>
+#include "../common_mpi.h"
 
-static int rank, size;
 /* Numbers, and those before, of each process: three for a molecule. */
 static int *counts, *begins;
 static struct force *own;
-
-static unsigned self(void) { return (unsigned)rank; }
-static unsigned run_nodes(void) { return (unsigned)size; }
-static void begin_run(int *argc, char ***argv) {
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-}
-static void end_run(void) { MPI_Finalize(); }
 
 static void make(void) {
     positions = zeros((size_t)molecules(), sizeof *positions);
@@ -42,10 +32,4 @@ static struct force *merged(void) {
 
 static void moved(void) {
     MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, positions, counts, begins, MPI_DOUBLE, MPI_COMM_WORLD);
-}
-
-static uint64_t sum_of_all(uint64_t value) {
-    uint64_t sum;
-    MPI_Allreduce(&value, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
 }

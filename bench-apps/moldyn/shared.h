@@ -2,14 +2,9 @@
 #ifndef MOLDYN_SHARED_H
 #define MOLDYN_SHARED_H
 
-#include <blizzard.h>
+#include "../common_shared.h"
 
 #include "moldyn.h"
-
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }
 
 static void *shared(unsigned slot, size_t bytes) {
     if (self() == 0) {

@@ -7,7 +7,7 @@
  * cc -O2 custom.c $(blizzard config --cflags) $(blizzard config --libs) -lm -o unstructured-custom && blizzard run -n 2 -- ./unstructured-custom
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 #include <tempest.h>
 
 #include "unstructured.h"
@@ -33,11 +33,6 @@ static unsigned partners[MOST], partner_count;
 static char *is_needed;
 /* What is expected minus what has come. */
 static volatile int lists_missing, channels_missing, readers_missing, missing[KINDS];
-
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) { bz_barrier(); }
 
 /* ---- Where points are: those of a run node begin at a page ---- */
 
@@ -190,5 +185,3 @@ static void updated(void) {
         TPPI_reset_channel_notify(partners[i], in[POINTS][partners[i]].channel);
     }
 }
-
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

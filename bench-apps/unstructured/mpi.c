@@ -8,9 +8,7 @@
 #define _GNU_SOURCE
 #include "unstructured.h"
 
-#include <mpi.h>
-
-static int rank, size;
+#include "../common_mpi.h"
 
 /* Copies have the places behind the own points, in the order in which they were first wanted. By point: its copy's place, or 0. */
 static int *copy_of, copies;
@@ -24,15 +22,6 @@ struct peer {
 static struct peer *peers;
 static MPI_Request *requests;
 static MPI_Datatype of_sums, of_point;
-
-static unsigned self(void) { return (unsigned)rank; }
-static unsigned run_nodes(void) { return (unsigned)size; }
-static void begin_run(int *argc, char ***argv) {
-    MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-}
-static void end_run(void) { MPI_Finalize(); }
 
 static void make_points(void) {
     points = zeros((size_t)all_points(), sizeof *points);
@@ -108,10 +97,4 @@ static void updated(void) {
     MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
     for (int p = 0; p < size; p++)
         for (int i = 0; i < peers[p].count; i++) points[peers[p].copies[i]] = peers[p].points_in[i];
-}
-
-static uint64_t sum_of_all(uint64_t value) {
-    uint64_t sum;
-    MPI_Allreduce(&value, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
 }

@@ -6,16 +6,12 @@
  * cc -O2 unstructured.c $(blizzard config --cflags) $(blizzard config --libs) -lm -o unstructured && blizzard run -n 2 -- ./unstructured
  */
 #define _GNU_SOURCE
-#include <blizzard.h>
+#include "../common_shared.h"
 
 #include "unstructured.h"
 
 static struct sums *totals;
 
-static unsigned self(void) { return bz_node(); }
-static unsigned run_nodes(void) { return bz_nodes(); }
-static void begin_run(int *argc, char ***argv) { (void)argc, (void)argv; }
-static void end_run(void) {}
 static int place_of(int point) { return point; }
 
 static void *shared(unsigned slot, size_t bytes) {
@@ -53,4 +49,3 @@ static struct sums *merged(void) {
     return totals;
 }
 static void updated(void) { bz_barrier(); }
-static uint64_t sum_of_all(uint64_t value) { return bz_reduce_sum_u64(value); }

@@ -12,14 +12,10 @@
  *
  * Standard output: two lines, from node 0, that depend on the options only. Standard error: one line with the time of the iterations.
  */
-#include <errno.h>
-#include <getopt.h>
-#include <inttypes.h>
+#define APPLICATION "unstructured"
+#include "../common.h"
+
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { QUANTITIES = 5 };
 #define UNIT 0x1p32
@@ -59,11 +55,6 @@ static struct point *points;
 /* By place: what this run node has added. Private, zero at first. */
 static struct sums *sums;
 
-/* This run node, and how many there are; right when begin_run has returned. */
-static unsigned self(void);
-static unsigned run_nodes(void);
-static void begin_run(int *argc, char ***argv);
-static void end_run(void);
 /* Memory for the points of this run node; afterwards its own have places. */
 static void make_points(void);
 /* The place of a point that this run node uses. */
@@ -74,17 +65,6 @@ static void built(void);
 static struct sums *merged(void);
 /* Own points have new quantities. On return others' may be read. */
 static void updated(void);
-/* Of a number on each run node; all call it. */
-static uint64_t sum_of_all(uint64_t value);
-
-static void *need(void *p) {
-    if (!p) {
-        fprintf(stderr, "unstructured: out of memory\n");
-        exit(1);
-    }
-    return p;
-}
-static void *zeros(size_t count, size_t bytes) { return need(calloc(count ? count : 1, bytes)); }
 
 /* ---- The partition ---- */
 
@@ -99,12 +79,6 @@ static inline unsigned owner(int point) {
 
 /* ---- The mesh ---- */
 
-static uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 /* In [0, 1), of a point and a purpose. */
 static double draw(int point, int purpose) { return (double)(mix(mix((uint64_t)point) + (uint64_t)purpose) >> 11) * 0x1p-53; }
 
@@ -237,8 +211,7 @@ static uint64_t checksum(void) {
         const struct point *p = &points[place_of(point)];
         double all[] = {p->density, p->momentum[0], p->momentum[1], p->momentum[2], p->energy};
         for (int k = 0; k < QUANTITIES; k++) {
-            union { double value; uint64_t bits; } v = {.value = all[k]};
-            sum += mix(v.bits ^ mix((uint64_t)point * QUANTITIES + (uint64_t)k));
+            sum += mix(bits_of(all[k]) ^ mix((uint64_t)point * QUANTITIES + (uint64_t)k));
         }
         if (!(p->pressure > 0)) {
             fprintf(stderr, "unstructured: the gas is gone at point %d: fewer iterations\n", point);
@@ -248,51 +221,12 @@ static uint64_t checksum(void) {
     return sum_of_all(sum);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void usage(FILE *to) {
-    fprintf(to, "usage: unstructured [--side S] [--iters I]\n"
-                "  --side   points of the cube each way, 2 to 400   [21]\n"
-                "  --iters  iterations                              [5]\n");
-}
-
-static uint64_t integer(const char *option, const char *text, uint64_t least, uint64_t most) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || v < least || v > most) {
-        if (self() == 0) fprintf(stderr, "unstructured: --%s %s: not a number from %" PRIu64 " to %" PRIu64 "\n", option, text, least, most);
-        exit(2);
-    }
-    return v;
-}
-
-static void parse(int argc, char **argv) {
-    static const struct option names[] = {
-        {"side", required_argument, NULL, 's'}, {"iters", required_argument, NULL, 'i'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    int c;
-    opterr = self() == 0;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (c == 's') opt.side = (int)integer("side", optarg, 2, 400);
-        else if (c == 'i') opt.iters = integer("iters", optarg, 0, UINT64_C(1) << 40);
-        else {
-            if (self() == 0) usage(c == 'h' ? stdout : stderr);
-            exit(c == 'h' ? 0 : 2);
-        }
-    }
-    if (optind != argc) {
-        if (self() == 0) usage(stderr);
-        exit(2);
-    }
-}
-
 int main(int argc, char **argv) {
+    uint64_t side = (uint64_t)opt.side;
+    struct setting settings[] = {{"side", "points of the cube each way", &side, 2, 400, NULL}, {"iters", "iterations", &opt.iters, 0, UINT64_C(1) << 40, NULL}};
     begin_run(&argc, &argv);
-    parse(argc, argv);
+    PARSE(argc, argv, settings);
+    opt.side = (int)side;
     build();
 
     double begin = seconds();
@@ -307,8 +241,7 @@ int main(int argc, char **argv) {
     uint64_t sum = checksum(), all_edges = sum_of_all((uint64_t)edge_count), all_faces = sum_of_all((uint64_t)face_count);
     if (self() == 0) {
         printf("unstructured %d points, %" PRIu64 " edges, %" PRIu64 " faces, %" PRIu64 " iterations\n", all_points(), all_edges, all_faces, opt.iters);
-        printf("checksum 0x%016" PRIx64 "\n", sum);
-        fprintf(stderr, "unstructured: %.6f s for the iterations on %u nodes\n", end - begin, run_nodes());
+        print_results(sum, end - begin);
     }
     end_run();
     return 0;

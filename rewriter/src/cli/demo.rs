@@ -30,10 +30,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const SOURCES: [(&str, &str); 3] = [
-    ("unstructured.h", include_str!("../../../bench-apps/unstructured/unstructured.h")),
-    ("unstructured.c", include_str!("../../../bench-apps/unstructured/unstructured.c")),
-    ("custom.c", include_str!("../../../bench-apps/unstructured/custom.c")),
+/// The program's folder; what all applications have in common is beside it.
+const FOLDER: &str = "unstructured";
+const SOURCES: [(&str, &str); 5] = [
+    ("common.h", include_str!("../../../bench-apps/common.h")),
+    ("common_shared.h", include_str!("../../../bench-apps/common_shared.h")),
+    ("unstructured/unstructured.h", include_str!("../../../bench-apps/unstructured/unstructured.h")),
+    ("unstructured/unstructured.c", include_str!("../../../bench-apps/unstructured/unstructured.c")),
+    ("unstructured/custom.c", include_str!("../../../bench-apps/unstructured/custom.c")),
 ];
 
 /// A form of the program: its name in the table, and its source with the compiler's option.
@@ -134,10 +138,10 @@ impl DemoCommand {
             .ok_or_else(|| Error::new("the demonstration needs a C compiler: install gcc or clang, or set CC"))?;
         let folder = scratch::folder("demo")?;
         let progress = self.progress();
-        for (name, text) in SOURCES {
-            fs::write(folder.path().join(name), text)
-                .map_err(|e| Error::new("cannot write the program's source").because(e))?;
-        }
+        let write = |(name, text)| fs::write(folder.path().join::<&str>(name), text);
+        fs::create_dir(folder.path().join(FOLDER))
+            .and_then(|()| SOURCES.into_iter().try_for_each(write))
+            .map_err(|e| Error::new("cannot write the program's source").because(e))?;
         let forms: Vec<_> =
             FORMS.iter().map(|form| prepare(&compiler, form, folder.path(), &progress)).collect::<Result<_>>()?;
         let rows = self.measure(&forms, &folder.path().join("stats.json"), &progress)?;
@@ -254,7 +258,7 @@ fn prepare(compiler: &Compiler, form: &Form, folder: &Path, progress: &Progress)
     let at = |kind: &str| folder.join(format!("{}.{kind}", form.name.replace(' ', "-")));
     let (program, rewritten, counting) = (at("plain"), at("blz"), at("count"));
     step(progress, format!("compiling the program ({}) with {}", form.name, compiler.name()), || {
-        compile(compiler, form, &folder.join(form.source), &program)
+        compile(compiler, form, &folder.join(FOLDER).join(form.source), &program)
     })?;
     let (summary, rewriting) = step(progress, "rewriting".into(), || {
         let began = Instant::now();

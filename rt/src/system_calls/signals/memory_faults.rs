@@ -245,6 +245,8 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     }
     match PROGRAM.meaning_of_fault(address) {
         Fault::NotOurs => {}
+        // Nobody can run code there: there is no instruction to be carried out.
+        Fault::NotTested if matches!(PROGRAM.meaning_of_fault(at), Fault::NotTested) => {}
         Fault::NotTested => {
             let untested = if signal == libc::SIGSEGV { untested::find(context) } else { None };
             if let Some(untested) = untested.filter(|untested| !untested.is_first) {

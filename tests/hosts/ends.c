@@ -42,6 +42,8 @@ int main(int argc, char **argv) {
         exit(7);
     if (!strcmp(how, "killed") && me == last)
         raise(SIGKILL);
+    if (!strcmp(how, "crashed") && me == last)
+        raise(SIGSEGV);
     if (!strcmp(how, "input")) {
         unsigned long bytes = 0, sum = 0;
         for (int c; (c = getchar()) != EOF; bytes++)

@@ -171,6 +171,11 @@ fn a_node_that_fails_ends_the_run_on_all_hosts() {
     for (how, status, line) in [
         ("status", 7, "blizzard: error: node 1 exited with status 7\n"),
         ("killed", 137, "blizzard: error: node 1 was killed by signal 9 (SIGKILL)\n"),
+        (
+            "crashed",
+            139,
+            "blizzard: error: node 1 was killed by signal 11 (SIGSEGV)\n  its calls are not known: nodes are looked at in runs on one host only\n",
+        ),
     ] {
         let outcome = launch(&network, 1, &[], &program, &[how]);
         assert_eq!((outcome.ending, &*outcome.stderr_text()), (Ending::Exit(status), line), "{}", outcome.describe());

@@ -208,6 +208,13 @@ impl Region {
         })
     }
 
+    /// Where node `node` keeps the records of its arenas, in its own memory.
+    pub fn arenas(&self, node: u32) -> Option<u64> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, self.context_off(node) + offset_of!(SharedContext, arenas) as u64).ok()?;
+        Some(u64::from_ne_bytes(word)).filter(|at| *at != 0)
+    }
+
     /// The launcher has seen enough of node `node`.
     pub fn let_go(&self, node: u32) {
         let state = self.crash_state(node);

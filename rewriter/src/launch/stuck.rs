@@ -124,9 +124,6 @@ fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
         let is_indirect = |length: usize| code[8 - length] == 0xff && code[9 - length] >> 3 & 7 == 2;
         code[3] == 0xe8 || (2..=7).any(is_indirect)
     };
-    let place = |at: u64| {
-        let m = memory.mapping(at).filter(|m| m.is_code() && m.is_file())?;
-        is_behind_call(at).then(|| (PathBuf::from(&m.name), at - m.start + m.offset))
-    };
+    let place = |at: u64| memory.file_at(at).filter(|_| is_behind_call(at));
     Some(found.into_iter().filter_map(place).take(CALLERS).collect())
 }

@@ -2,22 +2,33 @@
 //!
 //! Input: what the launcher has seen of it. Output: what the access was about, and the calls that led there, one line each.
 
+use crate::launch::crashes::allocations::Allocation;
 use crate::launch::crashes::crash::{Access, Crash, Fault, Place};
+use crate::launch::launcher::Outcome;
 use crate::reports::places::Files;
 use blizzard_contract::{self as contract, guard_tags};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 /// Calls that are shown; of more those in the middle are left out.
 const SHOWN: usize = 40;
 const SHOWN_LAST: usize = 5;
+/// How names of the runtime's functions begin.
+const RUNTIME: &str = "blizzard_rt";
 
 /// The lines. `guard`: the program is guarded code, whose tags are others.
 pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
     let mut files = Files::default();
     let mut lines: Vec<String> = crash.fault.iter().map(|fault| describe(fault, guard, &mut files)).collect();
-    let mut calls = Vec::new();
+    lines.extend(crash.allocation.iter().map(|(address, allocation)| belongs_to(*address, allocation, &mut files)));
+    let (mut calls, mut leads_to_program) = (Vec::new(), false);
     for frame in &crash.frames {
+        // Where a node ends the run is not the program's business.
+        let is_runtimes = crash.signal == 0 && calls.is_empty();
         if frame.is_trampoline {
+            if is_runtimes {
+                continue;
+            }
             calls.push("the kernel, which has delivered a signal".to_owned());
             continue;
         }
@@ -25,8 +36,9 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
         let name = frame.file.as_ref().and_then(|(path, _)| path.file_name()).map(|name| name.to_string_lossy());
         match found {
             Some(found) => {
-                // Where a node ends the run is not the program's business.
-                if crash.signal == 0 && calls.is_empty() && !found.is_moved {
+                let is_runtimes = is_runtimes
+                    || calls.is_empty() && found.calls.iter().all(|call| call.function.starts_with(RUNTIME));
+                if is_runtimes && !found.is_moved {
                     continue;
                 }
                 let is_main = found.calls.last().is_some_and(|call| call.function == "main");
@@ -38,14 +50,19 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
                     (Some(name), false) => format!("a function without a name in {name}"),
                     _ => format!("{call}{}", of_file(&call.line)),
                 }));
+                leads_to_program |= is_main || found.calls.iter().any(|call| call.line.is_some());
                 // What has called it is the C library's start.
                 if is_main {
                     break;
                 }
             }
-            None if crash.signal == 0 && calls.is_empty() => {}
+            None if is_runtimes => {}
             None => calls.push(format!("{:#x}, where no file is mapped", frame.address)),
         }
+    }
+    // Inside a library whose frames end there, say where threads are started.
+    if crash.signal == 0 && !leads_to_program {
+        calls.clear();
     }
     let left_out = calls.len().saturating_sub(SHOWN);
     if left_out > 0 {
@@ -56,6 +73,23 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
         calls.into_iter().enumerate().map(|(number, call)| format!("{} {call}", if number == 0 { "at" } else { "by" })),
     );
     lines
+}
+
+/// Why nothing is known of the node that has ended a run by a signal that instructions raise, or `abort`.
+pub fn unseen(outcome: &Outcome, on_hosts: bool) -> Option<&'static str> {
+    let signal = outcome.exit_status - 128;
+    let is_so = outcome.nodes.iter().any(|node| node.status.signal() == Some(signal));
+    match signal {
+        _ if !is_so || outcome.crash.is_some() => None,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT if on_hosts => {
+            Some("its calls are not known: nodes are looked at in runs on one host only")
+        }
+        libc::SIGSEGV => Some("its calls are not known: its stack was full, or somebody has sent the signal"),
+        libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT => {
+            Some("its calls are not known: somebody has sent the signal")
+        }
+        _ => None,
+    }
 }
 
 fn describe(fault: &Fault, guard: bool, files: &mut Files) -> String {
@@ -97,6 +131,24 @@ fn describe(fault: &Fault, guard: bool, files: &mut Files) -> String {
     }
 }
 
+/// What an address in shared memory has to do with an allocation.
+fn belongs_to(address: u64, allocation: &Allocation, files: &mut Files) -> String {
+    let Allocation { start, bytes, is_free, by } = allocation;
+    let where_to = match (address - start, address - start < *bytes) {
+        (0, true) => "at the beginning of".to_owned(),
+        (distance, true) => format!("{distance} bytes into"),
+        (distance, false) => format!("{} bytes behind the end of", distance - bytes),
+    };
+    let by = by.as_ref().and_then(|(path, offset)| files.caller(path, *offset));
+    let what = match (is_free, by) {
+        (true, _) => format!("{bytes} bytes at {start:#x} that were freed"),
+        // What was asked for is not known to the byte.
+        (false, None) => format!("an allocation of up to {bytes} bytes at {start:#x}"),
+        (false, Some(by)) => format!("an allocation of up to {bytes} bytes at {start:#x}, made by {by}"),
+    };
+    format!("{address:#x} is {where_to} {what}")
+}
+
 fn tag_name(tag: u8, guard: bool) -> &'static str {
     if guard {
         return match tag {
@@ -134,9 +186,28 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_told_by_its_allocation() {
+        let told = |address, is_free| {
+            let allocation = Allocation { start: 0x1000, bytes: 128, is_free, by: None };
+            belongs_to(address, &allocation, &mut Files::default())
+        };
+        assert_eq!(told(0x1000, false), "0x1000 is at the beginning of an allocation of up to 128 bytes at 0x1000");
+        assert_eq!(told(0x1008, true), "0x1008 is 8 bytes into 128 bytes at 0x1000 that were freed");
+        let behind = "0x1080 is 0 bytes behind the end of an allocation of up to 128 bytes at 0x1000";
+        assert_eq!(told(0x1080, false), behind);
+    }
+
+    #[test]
     fn of_endless_recursion_both_ends_are_shown() {
         let frame = |address| Frame { address, is_behind_call: address != 1, is_trampoline: false, file: None };
-        let crash = Crash { node: 0, signal: 11, fault: None, frames: (1..=60).map(frame).collect(), process: None };
+        let crash = Crash {
+            node: 0,
+            signal: 11,
+            fault: None,
+            allocation: None,
+            frames: (1..=60).map(frame).collect(),
+            process: None,
+        };
         let lines = lines(&crash, false);
         assert_eq!(lines.len(), SHOWN + 1);
         assert_eq!(lines[0], "at 0x1, where no file is mapped");

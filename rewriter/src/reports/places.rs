@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 /// What the rewriter appends to a function's name for its other parts, and puts in front of a mangled one.
 const PARTS: [&str; 2] = [".full", ".blizzard_cold"];
 const COLD: &str = "blizzard_cold.";
+/// Prefixes of the functions through which programs call the runtime.
+const CLIENTS: [&str; 3] = ["bz_", "blizzard_shm::", "<blizzard_shm::"];
 
 /// A function that is being executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +94,14 @@ impl Files {
             calls.into_iter().map(|(function, line)| Call { function, is_function: true, line }).collect();
         calls.push(Call { function, is_function, line });
         Some(Found { calls, is_moved })
+    }
+
+    /// The function of the program, with its line, that has called at `offset` of the file; none if that is the client library's.
+    pub fn caller(&mut self, path: &Path, offset: u64) -> Option<String> {
+        let calls = self.calls(path, offset, true).filter(|found| found.is_moved)?;
+        let outermost = calls.calls.last().filter(|call| call.is_function)?;
+        let is_client = CLIENTS.iter().any(|prefix| outermost.function.starts_with(prefix));
+        (!is_client).then(|| outermost.to_string())
     }
 
     /// The data that lie at `offset` of the file: their name, their bytes, and the distance from their beginning.

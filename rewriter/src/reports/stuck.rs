@@ -7,9 +7,6 @@ use crate::reports::places::Files;
 use blizzard_contract::waits;
 use std::path::PathBuf;
 
-/// Prefixes of the functions through which programs call the runtime.
-const CLIENTS: [&str; 3] = ["bz_", "blizzard_shm::", "<blizzard_shm::"];
-
 /// The table, one line a row, the first one the heading.
 pub fn table(nodes: &[StuckNode]) -> Vec<String> {
     let mut files = Files::default();
@@ -62,12 +59,7 @@ fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
 
 /// The first caller that is neither the runtime nor the client library: function, file and line.
 fn place(files: &mut Files, callers: &[(PathBuf, u64)]) -> Option<String> {
-    callers.iter().find_map(|(path, offset)| {
-        let calls = files.calls(path, *offset, true).filter(|found| found.is_moved)?;
-        let outermost = calls.calls.last().filter(|call| call.is_function)?;
-        let is_client = CLIENTS.iter().any(|prefix| outermost.function.starts_with(prefix));
-        (!is_client).then(|| outermost.to_string())
-    })
+    callers.iter().find_map(|(path, offset)| files.caller(path, *offset))
 }
 
 #[cfg(test)]

@@ -1,21 +1,25 @@
 //! Nodes that die by signals: what the launcher says of them; nodes under a debugger.
 
-use crate::sources::{blizzard, finished};
+use crate::sources::{SharedProgram, finished, said};
+use blizzard_test_harness::needs::{need_system, send_signal};
 use blizzard_test_harness::tool;
 use std::fs;
-use std::process::Command;
-use tempfile::TempDir;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 blizzard_test_harness::module! {
     a_node_that_dies_says_where_and_by_what,
     a_node_that_ends_the_run_says_where,
     what_programs_see_of_faults_stays_as_it_was,
     a_node_runs_under_gdb,
+    gdb_sees_a_waiting_node_from_main_down,
+    gdb_reads_the_core_file_of_a_node,
 }
 
 const PROGRAM: &str = r#"
 #include <blizzard.h>
 #include <assert.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,15 +63,31 @@ c:
 static int order(const void *a, const void *b) {
     return *(const int *)a - *(const int *)b;
 }
+__attribute__((noinline)) static long total(const long *at) {
+    long sum = 0;
+    for (int n = 0; n < 100000; n++) sum += at[n];
+    return sum;
+}
+__attribute__((noinline)) static int over(int n) {
+    volatile char room[1000];
+    room[0] = (char)n;
+    return over(n + 1) + room[0];
+}
+static void *idle(void *x) { return x; }
+static void say_number(void) {
+    printf("%u %d\n", bz_node(), (int)getpid());
+    fflush(stdout);
+}
 int main(int argc, char **argv) {
     const char *how = argv[argc - 1];
     if (bz_node() == 0) {
         struct item *i = bz_alloc(sizeof *i);
-        i->key = 1;
+        i->key = 1, i->next = strcmp(how, "miss") ? 0 : i;
         bz_publish(0, i);
     }
     struct item *i = bz_lookup(0);
     bz_barrier();
+    int is_looked_at = !strcmp(how, "wait") || !strcmp(how, "miss");
     if (bz_node() == bz_nodes() - 1) {
         if (!strcmp(how, "null")) return walk(i) > 100;
         if (!strcmp(how, "abort")) return deep(2);
@@ -98,65 +118,91 @@ int main(int argc, char **argv) {
             printf("%d %d\n", fpe.sa_handler == SIG_IGN, ill.sa_handler == SIG_DFL);
         }
         if (!strcmp(how, "misuse")) bz_free((char *)i + 8);
+        struct item *wild = (void *)((char *)i + 100000);
+        if (!strcmp(how, "wild")) return walk(wild) > 100;
+        if (!strcmp(how, "wild string")) memset(wild, 1, 20000);
+        if (!strcmp(how, "wild loop")) return total((long *)wild) > 100;
+        if (!strcmp(how, "overflow")) return over(1);
+        if (is_looked_at) say_number();
+        if (!strcmp(how, "miss")) i->key = walk(i);
+        if (!strcmp(how, "thread")) { pthread_t t; pthread_create(&t, 0, idle, 0); }
+    }
+    char c;
+    if (is_looked_at && bz_node() == 0) {
+        say_number();
+        if (!strcmp(how, "miss")) raise(SIGSTOP);
+        else while (read(0, &c, 1) == 1) {}
     }
     bz_barrier();
     return 0;
 }
 "#;
 
-fn built() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("prog.c"), PROGRAM.trim_start()).unwrap();
-    let flags = |what: &str| finished(blizzard(folder.path()).args(["config", what]).output().unwrap()).0;
-    let mut cc = Command::new("cc");
-    cc.args(["-g", "-O1", "prog.c", "-o", "prog"]).args(flags("--cflags").split_whitespace());
-    cc.args(flags("--libs").split_whitespace()).current_dir(folder.path());
-    assert!(cc.status().unwrap().success());
-    folder
-}
-
-fn run(folder: &TempDir, options: &[&str], how: &str) -> (String, String, i32) {
-    let mut command = blizzard(folder.path());
-    finished(command.arg("run").args(options).args(["--", "./prog", how]).output().unwrap())
-}
-
 fn a_node_that_dies_says_where_and_by_what() {
-    let folder = built();
+    let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     // What is said, one behind the other; the last is the last line.
-    let cases: [(&str, i32, &[&str]); 7] = [
+    let cases: [(&str, i32, &[&str]); 12] = [
         (
             "null",
-            libc::SIGSEGV,
-            &["it read 0x0: a null pointer", "at sum_of (prog.c:13)", "by walk (prog.c:16)", "by main (prog.c:56)"],
+            128 + libc::SIGSEGV,
+            &["it read 0x0: a null pointer", "at sum_of (prog.c:14)", "by walk (prog.c:17)", "by main (prog.c:73)"],
         ),
         (
             "abort",
-            libc::SIGABRT,
-            &["by abort in libc", "by deep (prog.c:19)", "by deep (prog.c:20)", "by main (prog.c:57)"],
+            128 + libc::SIGABRT,
+            &["by abort in libc", "by deep (prog.c:20)", "by deep (prog.c:21)", "by main (prog.c:74)"],
         ),
-        ("divide", libc::SIGFPE, &["at main (prog.c:58)"]),
+        ("divide", 128 + libc::SIGFPE, &["at main (prog.c:75)"]),
         (
             "const",
-            libc::SIGSEGV,
-            &["it wrote to 0x", " (table + 8, of 64 bytes), which is read-only", "at main (prog.c:59)"],
+            128 + libc::SIGSEGV,
+            &["it wrote to 0x", " (table + 8, of 64 bytes), which is read-only", "at main (prog.c:76)"],
         ),
-        ("code", libc::SIGSEGV, &["it went on at 0x2", ": shared memory, which is no code", "by main (prog.c:60)"]),
+        (
+            "code",
+            128 + libc::SIGSEGV,
+            &[
+                "it went on at 0x2",
+                ": shared memory, which is no code",
+                " is at the beginning of an allocation of up to 64 bytes",
+                ", made by main (prog.c:65)",
+                "by main (prog.c:77)",
+            ],
+        ),
         (
             "qsort",
-            libc::SIGSEGV,
-            &["it wrote to 0x8: 8 bytes", "at compare (prog.c:24)", "by qsort", "by main (prog.c:61)"],
+            128 + libc::SIGSEGV,
+            &["it wrote to 0x8: 8 bytes", "at compare (prog.c:25)", "by qsort", "by main (prog.c:78)"],
         ),
         (
             "handler",
-            libc::SIGSEGV,
-            &["it wrote to 0x18", "at on_usr1 (prog.c:29)", "by the kernel", "by raise in libc", "by main (prog.c:62)"],
+            128 + libc::SIGSEGV,
+            &["it wrote to 0x18", "at on_usr1 (prog.c:30)", "by the kernel", "by raise in libc", "by main (prog.c:79)"],
         ),
+        (
+            "wild",
+            1,
+            &[
+                "shared memory that was never allocated",
+                " bytes behind the end of an allocation of up to 64 bytes at 0x20",
+                ", made by main (prog.c:65)",
+                "at sum_of (prog.c:14)",
+                "by walk (prog.c:17)",
+                "by main (prog.c:103)",
+            ],
+        ),
+        ("wild string", 1, &["never allocated", "in libc", "by main (prog.c:104)"]),
+        ("wild loop", 1, &["never allocated", "at total (prog.c:49)", "by main (prog.c:105)"]),
+        ("overflow", 128 + libc::SIGSEGV, &["its calls are not known: its stack was full"]),
+        // Where a library starts a thread says nothing.
+        ("thread", 1, &["the program starts a second thread, started by main"]),
     ];
     for (nodes, access) in [("1", "tests"), ("2", "tests"), ("2", "guard")] {
-        // Guarded code finds no instruction there, and dies at once.
-        for (how, signal, says) in cases.into_iter().filter(|case| (case.0, access) != ("code", "guard")) {
-            let (out, err, status) = run(&folder, &["-n", nodes, "--access", access], how);
-            assert_eq!((out.as_str(), status), ("", 128 + signal), "{how}, {nodes} nodes, {access}: {err}");
+        // Alone, a node may use all of the segment, and have threads.
+        let fails = |how: &str| nodes != "1" || !(how.starts_with("wild") || how == "thread");
+        for (how, status, says) in cases.into_iter().filter(|case| fails(case.0)) {
+            let (out, err, seen) = program.run(&["-n", nodes, "--access", access], how);
+            assert_eq!((out.as_str(), seen), ("", status), "{how}, {nodes} nodes, {access}: {err}");
             let mut rest = err.as_str();
             for part in says {
                 let at = rest.find(part);
@@ -170,41 +216,42 @@ fn a_node_that_dies_says_where_and_by_what() {
 
 /// The runtime's own errors.
 fn a_node_that_ends_the_run_says_where() {
-    let folder = built();
-    let source = fs::read_to_string(folder.path().join("prog.c")).unwrap();
+    let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
+    let source = fs::read_to_string(program.folder.path().join("prog.c")).unwrap();
     let line = 1 + source.lines().position(|line| line.contains("\"misuse\"")).unwrap();
-    let (out, err, status) = run(&folder, &["-n", "2"], "misuse");
+    let (out, err, status) = program.run(&["-n", "2"], "misuse");
     assert_eq!((out.as_str(), status), ("", 1), "{err}");
     assert!(err.starts_with("blizzard: error: node 1: ") && err.contains("is not the start of an allocation"), "{err}");
     assert!(err.ends_with(&format!(" main (prog.c:{line})\n")), "{line}: {err}");
 }
 
 fn what_programs_see_of_faults_stays_as_it_was() {
-    let folder = built();
+    let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     for nodes in ["1", "2"] {
         // A process that a node has made is not waited over, and its signal is its parent's business.
-        let (out, err, status) = run(&folder, &["-n", nodes], "child");
+        let (out, err, status) = program.run(&["-n", nodes], "child");
         assert_eq!((out.as_str(), err.as_str(), status), ("child 6\n", "", 0));
         // The program does not see that the runtime looks at faults first.
-        let (out, err, status) = run(&folder, &["-n", nodes], "own");
+        let (out, err, status) = program.run(&["-n", nodes], "own");
         assert_eq!((out.as_str(), err.as_str(), status), ("1 1\n", "", 0));
     }
 }
 
-/// Breakpoints in the program and in a rewritten library; frames, arguments, stepping; and trap bytes on the way there.
+/// Breakpoints in the program and in a rewritten library; frames, arguments, stepping; trap bytes on the way there are not seen.
 fn a_node_runs_under_gdb() {
     tool("gdb");
-    let folder = built();
+    let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     let session = [
-        ("break qsort", ""),
-        ("run", "SIGTRAP"),
-        ("signal SIGTRAP", "SIGTRAP"),
-        ("signal SIGTRAP", "Breakpoint 1, "),
-        // Behind the trap bytes, in the library.
-        ("bt", "in qsort"),
+        // A library that gdb does not know yet.
+        ("break qsort", "pending"),
+        ("run", "Breakpoint 1, "),
+        ("bt", "in main ("),
         ("tbreak order", ""),
         ("continue", "order ("),
-        ("bt", "in main ("),
+        ("bt", "in qsort_r ("),
+        ("finish", "Value returned"),
+        // A function of the library without a name.
+        ("up", "#1  0x"),
         ("delete", ""),
         ("break walk", ""),
         ("continue", "walk (i="),
@@ -213,11 +260,12 @@ fn a_node_runs_under_gdb() {
         ("up", "#1  walk (i="),
         ("finish", "Value returned"),
         ("info locals", "sum = 60"),
+        ("next", "\"own\""),
         ("continue", "60 0 3"),
     ];
     let commands = session.iter().flat_map(|(line, _)| ["-ex", line]);
     let gdb_args = ["-nx", "-batch"].into_iter().chain(commands).map(|arg| format!("--gdb-arg={arg}"));
-    let mut command = blizzard(folder.path());
+    let mut command = program.blizzard();
     command.args(["run", "-n", "2", "--gdb", "1"]).args(gdb_args).args(["--", "./prog", "debug"]);
     let (out, err, status) = finished(command.output().unwrap());
     let mut rest = out.as_str();
@@ -226,8 +274,61 @@ fn a_node_runs_under_gdb() {
         rest = &rest[at.unwrap_or_else(|| panic!("{line}: no {says:?}: {out}{err}"))..];
     }
     assert!(out.contains("exited normally") && status == 0, "{status} {out}{err}");
+    assert!(!out.contains("SIGTRAP") && !out.contains("SIGILL"), "{out}");
     for (options, says) in [(["--gdb", "2"], "the run has 2 node(s)"), (["--gdb", "x"], "invalid value")] {
-        let (_, err, status) = run(&folder, &[&["-n", "2"], &options[..]].concat(), "own");
+        let (_, err, status) = program.run(&[&["-n", "2"], &options[..]].concat(), "own");
         assert!(status != 0 && err.contains(says), "{err}");
+    }
+}
+
+/// With nothing told to gdb but the process; in a call of the runtime, and in an access to a block that does not come.
+fn gdb_sees_a_waiting_node_from_main_down() {
+    tool("gdb");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
+    program.compile("fixed", &["-no-pie"]);
+    program.compile("static", &["-static"]);
+    for (name, how) in [("prog", "wait"), ("fixed", "wait"), ("static", "wait"), ("prog", "miss")] {
+        let mut command = program.blizzard();
+        command.args(["run", "-n", "2", "--", &format!("./{name}"), how]);
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(run.stdout.take().unwrap()).lines();
+        // Both say their numbers; it begins with the node's.
+        let mut processes: Vec<_> = lines.take(2).map(Result::unwrap).collect();
+        processes.sort_unstable();
+        let [other, node] = [0, 1].map(|n: usize| processes[n][2..].to_owned());
+        // It waits soon.
+        let gdb = || {
+            let mut gdb = tool("gdb");
+            gdb.current_dir(&program.folder).args(["-nx", "-batch", "-p", &node, "-ex", "bt"]);
+            said(&gdb.output().unwrap())
+        };
+        let seen = (0..50).map(|_| gdb()).find(|seen| seen.contains("blizzard_rt::")).unwrap();
+        // The other node reads until its input ends, or is stopped.
+        drop(run.stdin.take());
+        assert!(how != "miss" || send_signal("CONT", other.parse().unwrap()));
+        assert!(run.wait().unwrap().success());
+        let frames: Vec<&str> = seen.lines().filter(|line| line.starts_with('#')).collect();
+        let main = frames.iter().position(|line| line.contains(" main ("));
+        let main = main.unwrap_or_else(|| panic!("{name} {how}: {seen}"));
+        assert!(main > 5 && frames[..main].iter().all(|line| !line.contains("??")), "{name} {how}: {seen}");
+        assert!(how != "miss" || frames[main - 1].contains(" walk.blizzard_cold "), "{name} {how}: {seen}");
+    }
+}
+
+fn gdb_reads_the_core_file_of_a_node() {
+    tool("gdb");
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    need_system(!pattern.starts_with(['|', '/']) && !pattern.contains('%'), "core files in the current folder");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
+    let (_, err, _) = program.run(&["-n", "2", "--core"], "qsort");
+    let (_, line) = err.split_once("help: gdb -x \"$(blizzard config --gdb)\" ").unwrap_or_else(|| panic!("{err}"));
+    let commands = finished(program.blizzard().args(["config", "--gdb"]).output().unwrap()).0;
+    let mut gdb = tool("gdb");
+    gdb.current_dir(&program.folder).args(["-nx", "-batch", "-x", commands.trim_end()]);
+    let seen = said(&gdb.args(line.split_whitespace()).args(["-ex", "bt", "-ex", "print *i"]).output().unwrap());
+    let mut rest = seen.as_str();
+    for part in ["compare (", "in qsort_r (", "in main ("] {
+        let at = rest.find(part);
+        rest = &rest[at.unwrap_or_else(|| panic!("no {part}: {seen}"))..];
     }
 }

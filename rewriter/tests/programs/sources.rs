@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
 
 /// Compiles a program in C, or what the flags say, to `to`; its bytes.
 pub fn compile(source: &str, to: &Path, flags: &[&str]) -> Vec<u8> {
@@ -29,6 +30,40 @@ pub fn blizzard(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blizzard"));
     command.current_dir(folder).env("BLIZZARD_CACHE", folder.join("cache")).stdin(Stdio::null());
     command
+}
+
+/// A program in C that shares memory: `prog`, with debug information, in a folder of its own.
+pub struct SharedProgram {
+    pub folder: TempDir,
+}
+
+impl SharedProgram {
+    /// Compiles it, as `prog.c`. `flags`: more of them.
+    pub fn new(source: &str, flags: &[&str]) -> SharedProgram {
+        let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+        std::fs::write(program.folder.path().join("prog.c"), source).unwrap();
+        program.compile("prog", flags);
+        program
+    }
+
+    /// Compiles it once more, under another name.
+    pub fn compile(&self, name: &str, flags: &[&str]) {
+        let config = |what: &str| finished(self.blizzard().args(["config", what]).output().unwrap()).0;
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-O1", "prog.c", "-o", name]).args(flags).args(config("--cflags").split_whitespace());
+        cc.args(config("--libs").split_whitespace()).current_dir(self.folder.path());
+        assert!(cc.status().unwrap().success());
+    }
+
+    /// `blizzard`, where it is.
+    pub fn blizzard(&self) -> Command {
+        blizzard(self.folder.path())
+    }
+
+    /// Runs it with an argument: standard output and error, and the exit status.
+    pub fn run(&self, options: &[&str], how: &str) -> (String, String, i32) {
+        finished(self.blizzard().arg("run").args(options).args(["--", "./prog", how]).output().unwrap())
+    }
 }
 
 /// What a process wrote to its standard output and its standard error.

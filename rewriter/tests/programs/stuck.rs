@@ -1,10 +1,8 @@
 //! Runs in which every node waits for another one, and runs that only look so.
 
-use crate::sources::{blizzard, finished};
-use std::fs;
+use crate::sources::{SharedProgram, blizzard, finished};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 blizzard_test_harness::module! {
     a_deadlock_is_told_with_what_each_node_waits_for_and_where,
@@ -65,32 +63,16 @@ int main(int argc, char **argv) {
 }
 "#;
 
-fn built() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("prog.c"), PROGRAM).unwrap();
-    let flags = |what: &str| finished(blizzard(folder.path()).args(["config", what]).output().unwrap()).0;
-    let mut cc = Command::new("cc");
-    cc.args(["-g", "-O1", "prog.c", "-o", "prog"]).args(flags("--cflags").split_whitespace());
-    cc.args(flags("--libs").split_whitespace()).current_dir(folder.path());
-    assert!(cc.status().unwrap().success());
-    folder
-}
-
-fn run(folder: &TempDir, options: &[&str], how: &str) -> (String, String, i32) {
-    let mut command = blizzard(folder.path());
-    finished(command.arg("run").args(options).args(["--", "./prog", how]).output().unwrap())
-}
-
 fn row(err: &str, node: u32) -> String {
     let row = err.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{node}  ")));
     row.unwrap_or_else(|| panic!("no node {node}: {err}")).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
-    let folder = built();
+    let program = SharedProgram::new(PROGRAM, &[]);
     let began = Instant::now();
     for access in ["tests", "guard"] {
-        let (out, err, status) = run(&folder, &["-n", "2", "--stuck-timeout", "1", "--access", access], "locks");
+        let (out, err, status) = program.run(&["-n", "2", "--stuck-timeout", "1", "--access", access], "locks");
         assert_eq!((out.as_str(), status), ("", 1), "{err}");
         assert!(err.starts_with("blizzard: error: the run is stuck: all nodes wait for each other"), "{err}");
         for node in 0..2 {
@@ -103,7 +85,7 @@ fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
             assert_eq!(err.matches("second_lock (prog.c:10)").count(), 2, "{err}");
         }
     }
-    let (_, err, status) = run(&folder, &["-n", "4", "--stuck-timeout", "1", "--access", "tests"], "mixed");
+    let (_, err, status) = program.run(&["-n", "4", "--stuck-timeout", "1", "--access", "tests"], "mixed");
     assert_eq!(status, 1, "{err}");
     for (node, says) in [
         (0, "event 0 of node 0 nobody has set it"),
@@ -118,15 +100,15 @@ fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
 }
 
 fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {
-    let folder = built();
+    let program = SharedProgram::new(PROGRAM, &[]);
     for how in ["computes", "sleeps"] {
         assert_eq!(
-            run(&folder, &["-n", "2", "--stuck-timeout", "1"], how),
+            program.run(&["-n", "2", "--stuck-timeout", "1"], how),
             ("done\n".into(), String::new(), 0),
             "{how}"
         );
     }
-    let mut command = blizzard(folder.path());
+    let mut command = program.blizzard();
     command.args(["run", "-n", "2", "--stuck-timeout", "1", "--", "./prog", "reads"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let input = child.stdin.take();
@@ -136,8 +118,8 @@ fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {
 }
 
 fn whoever_does_not_want_to_know_is_not_told() {
-    let folder = built();
-    let mut command = blizzard(folder.path());
+    let program = SharedProgram::new(PROGRAM, &[]);
+    let mut command = program.blizzard();
     command.args(["run", "-n", "2", "--stuck-timeout", "0", "--", "./prog", "locks"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(4));

@@ -181,6 +181,45 @@ pub struct SharedContext {
     pub wait: WaitRecord,
     /// Written by the owner when it dies, but for its state.
     pub crash: CrashRecord,
+    /// Written by the owner before its program runs: where, in its own memory, an [`ArenaRecord`] for each of its [`OWN_ARENAS`] arenas is; 0: nowhere.
+    pub arenas: u64,
+}
+
+/// Arenas of one node at most.
+pub const OWN_ARENAS: usize = 84;
+
+/// An arena of shared memory, as its owner keeps it, for the launcher, which looks up what an address belongs to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArenaRecord {
+    /// Its first address; 0: there is none.
+    pub base: u64,
+    /// Of 64 bytes.
+    pub units: u64,
+    /// Where an [`ArenaUnit`] for each is, in the owner's memory.
+    pub table: u64,
+}
+
+/// What begins or ends at a unit of an arena.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ArenaUnit {
+    /// See [`arena_unit`].
+    pub kind: u32,
+    /// Units of the chunk (USED, FREE, FREE_END).
+    pub size: u32,
+    /// FREE: neighbours in the bin, as unit number + 1. USED: the place in the program's code behind the call that allocated it, lower half first.
+    pub next: u32,
+    pub prev: u32,
+}
+
+/// Values of [`ArenaUnit::kind`].
+pub mod arena_unit {
+    pub const INTERIOR: u32 = 0;
+    pub const USED: u32 = 1;
+    pub const FREE: u32 = 2;
+    /// Last unit of a free chunk of more than one unit.
+    pub const FREE_END: u32 = 3;
 }
 
 /// How a node dies by a signal, or where it ends the run, for a launcher that looks at it before it is gone.
@@ -189,13 +228,13 @@ pub struct SharedContext {
 pub struct CrashRecord {
     /// See [`crash_state`].
     pub state: u32,
-    /// 0: the node ends the run, and has left a message.
+    /// 0: the node ends the run, and has left a message, which may be about `address`.
     pub signal: i32,
     /// `si_code` of the signal.
     pub code: i32,
     /// The thread's number.
     pub thread: u32,
-    /// `si_addr` of the signal, if an instruction has raised it.
+    /// `si_addr` of the signal, if an instruction has raised it; else 0.
     pub address: u64,
     /// The program's registers, in the order of the kernel's `sigcontext`: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, error
     /// code, number of the exception, mask, cr2.

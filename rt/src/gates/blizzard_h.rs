@@ -30,8 +30,8 @@ pub const TABLE: &BzApi = &BzApi {
     bytes: size_of::<BzApi>() as u32,
     node: aligned!(bz_node),
     nodes: aligned!(bz_nodes),
-    alloc: aligned!(bz_alloc),
-    alloc_on: aligned!(bz_alloc_on),
+    alloc: aligned!(bz_alloc, by),
+    alloc_on: aligned!(bz_alloc_on, by),
     free: aligned!(bz_free),
     publish: aligned!(bz_publish),
     lookup: aligned!(bz_lookup),
@@ -62,7 +62,7 @@ pub const TABLE: &BzApi = &BzApi {
     remote_write: aligned!(bz_remote_write),
     remote_fence: aligned!(bz_remote_fence),
     tempest: crate::tempest::api::TABLE,
-    alloc_with: aligned!(bz_alloc_with),
+    alloc_with: aligned!(bz_alloc_with, by),
 };
 
 /// Counts in a run of one node.
@@ -75,7 +75,7 @@ fn count(counter: Counter, amount: u64) {
 fn expect<T>(function: &str, value: u64, result: Result<T, Misuse>) -> T {
     match result {
         Ok(value) => value,
-        Err(misuse) => process::fail(format_args!("{function}: {value:#x} {}", misuse.text())),
+        Err(misuse) => process::fail_at(value, format_args!("{function}: {value:#x} {}", misuse.text())),
     }
 }
 
@@ -87,20 +87,20 @@ extern "C" fn bz_nodes() -> u32 {
     process::nodes()
 }
 
-extern "C" fn bz_alloc(bytes: usize) -> *mut u8 {
+extern "C" fn bz_alloc(bytes: usize, _: u64, _: u64, _: u64, _: u64, by: u64) -> *mut u8 {
     let result = with_run("bz_alloc", |call| match call {
-        Call::Several(node) => node.alloc_plain(bytes as u64),
-        Call::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64),
+        Call::Several(node) => node.alloc_plain(bytes as u64, by),
+        Call::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64, by),
     });
     handed_out("bz_alloc", bytes, result)
 }
 
-extern "C" fn bz_alloc_on(home: u32, bytes: usize) -> *mut u8 {
+extern "C" fn bz_alloc_on(home: u32, bytes: usize, _: u64, _: u64, _: u64, by: u64) -> *mut u8 {
     let homes = Placement::Node(existing("bz_alloc_on", home));
-    allocate("bz_alloc_on", bytes, |defaults| Attributes { homes, ..defaults })
+    allocate("bz_alloc_on", bytes, by, |defaults| Attributes { homes, ..defaults })
 }
 
-extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u32, protocol: u32) -> *mut u8 {
+extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u32, protocol: u32, by: u64) -> *mut u8 {
     const NAME: &str = "bz_alloc_with";
     let block = BlockSize::new(block_bytes.into());
     if block_bytes != 0 && block.is_none() {
@@ -119,7 +119,7 @@ extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u3
     if protocol != 0 && chosen.is_none() {
         process::fail(format_args!("{NAME}: {protocol} is none of the BZ_PROTOCOL constants"));
     }
-    allocate(NAME, bytes, |defaults| Attributes {
+    allocate(NAME, bytes, by, |defaults| Attributes {
         protocol: chosen.unwrap_or(defaults.protocol),
         block: block.unwrap_or(defaults.block),
         homes: homes.unwrap_or(defaults.homes),
@@ -134,11 +134,11 @@ fn existing(function: &str, home: u32) -> NodeId {
     }
 }
 
-/// Allocates with what `choose` makes of the run's defaults.
-fn allocate(function: &str, bytes: usize, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
+/// Allocates with what `choose` makes of the run's defaults, for who stands at `by`.
+fn allocate(function: &str, bytes: usize, by: u64, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
     let result = with_run(function, |call| match call {
-        Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64),
-        Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64),
+        Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64, by),
+        Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64, by),
     });
     handed_out(function, bytes, result)
 }
@@ -158,8 +158,8 @@ fn handed_out(function: &str, bytes: usize, result: Result<u64, Full>) -> *mut u
     }
 }
 
-fn allocate_single(single: &Single, attributes: Attributes, bytes: u64) -> Result<u64, Full> {
-    let (addr, got_bytes, recycled) = single.alloc(attributes, bytes)?;
+fn allocate_single(single: &Single, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, Full> {
+    let (addr, got_bytes, recycled) = single.alloc(attributes, bytes, by)?;
     debug_assert!(got_bytes.is_multiple_of(BLOCK_BYTES));
     if recycled {
         // SAFETY: the allocator has given this range of the mapped segment to this call alone.

@@ -3,7 +3,11 @@
 /// An entry of the table that leads to the function with rsp aligned, as compiled code wants it. Programs that keep rsp 8 off (hand-written code, coroutines)
 /// got on with the C library, and crashed here. No function has arguments on the stack.
 macro_rules! aligned {
-    ($function:ident) => {{
+    // `by`: who calls it comes as a sixth argument.
+    ($function:ident, by) => {
+        crate::kernel::entry::aligned!($function, "mov r9, [rbp + 8]",)
+    };
+    ($function:ident $(, $first:literal,)?) => {{
         #[unsafe(naked)]
         unsafe extern "C" fn entry() {
             core::arch::naked_asm!(
@@ -14,6 +18,7 @@ macro_rules! aligned {
                 "mov rbp, rsp",
                 ".cfi_def_cfa_register rbp",
                 "and rsp, -16",
+                $($first,)?
                 "call {function}",
                 "leave",
                 ".cfi_def_cfa rsp, 8",

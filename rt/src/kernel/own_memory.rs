@@ -81,6 +81,11 @@ impl<T: Zeroed> Table<T> {
         Ok(Table { base: map(len * size_of::<T>() as u64)?, len, _owns: PhantomData })
     }
 
+    /// Where the first element is. Elements never move.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
     fn at(&self, index: u64) -> *mut T {
         assert!(index < self.len, "index {index} of {}", self.len);
         (self.base as *mut T).wrapping_add(index as usize)

@@ -188,6 +188,13 @@ pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
         .map(|n| n as usize)
 }
 
+/// Writes at `offset`; returns the bytes written.
+pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
+    // SAFETY: the kernel only reads the slice.
+    unsafe { call(libc::SYS_pwrite64, [fd as u64, buf.as_ptr() as u64, buf.len() as u64, offset, 0, 0]) }
+        .map(|n| n as usize)
+}
+
 /// Writes; returns the bytes written.
 pub fn write(fd: i32, buf: &[u8]) -> Result<usize> {
     // SAFETY: the kernel only reads the slice.

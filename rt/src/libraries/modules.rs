@@ -87,6 +87,8 @@ struct Slot {
     redirect_code_bytes: AtomicU64,
     redirect_heads: AtomicU64,
     redirect_count: AtomicU64,
+    /// Its traps have been told of.
+    told: AtomicBool,
 }
 
 impl Slot {
@@ -119,6 +121,7 @@ impl Slot {
             redirect_code_bytes: AtomicU64::new(0),
             redirect_heads: AtomicU64::new(0),
             redirect_count: AtomicU64::new(0),
+            told: AtomicBool::new(false),
         }
     }
 
@@ -342,6 +345,7 @@ impl Modules {
                 slot.redirect_code_bytes.store(info.redirect_code_bytes, Ordering::Relaxed);
                 slot.redirect_heads.store(at(info.redirect_heads_va), Ordering::Relaxed);
                 slot.redirect_count.store(info.redirect_count, Ordering::Relaxed);
+                slot.told.store(false, Ordering::Relaxed);
                 slot.end.store(end, Ordering::Release);
                 self.used.store(used.max(free + 1), Ordering::Release);
                 Ok(())
@@ -355,6 +359,15 @@ impl Modules {
     fn at(&self, at: u64) -> Option<&Slot> {
         let used = &self.slots[..self.used.load(Ordering::Acquire)];
         used.iter().filter(|slot| slot.covers(at)).max_by_key(|slot| slot.start.load(Ordering::Relaxed))
+    }
+
+    /// Tells of the trap maps' old addresses, in order, of the modules that have been added since the last time. All of them must be mapped.
+    pub fn each_new_trap(&self, mut tell: impl FnMut(u64)) {
+        let used = &self.slots[..self.used.load(Ordering::Acquire)];
+        for slot in used.iter().filter(|slot| !slot.is_empty() && !slot.told.swap(true, Ordering::Relaxed)) {
+            let traps = slot.traps();
+            traps.map.all().for_each(|row| tell(traps.old_base.wrapping_add(row.old.into())));
+        }
     }
 
     /// A number that stays the same as long as the table does.

@@ -8,18 +8,19 @@ use crate::kernel::sys;
 use crate::links::last_words;
 use crate::memory::region::{Context, Region};
 use crate::transport::control;
+use blizzard_contract::CrashRecord;
 use core::fmt::{self, Write};
 
 /// Exit status of a node that stops the run, or stops because another one has stopped it.
 pub const EXIT_FAILED: i32 = 1;
 
-/// Leaves the message in the context page, ends the run for all nodes, and then this process.
-pub fn fail_run(region: &Region, context: Context, status: i32, message: fmt::Arguments<'_>) -> ! {
+/// Leaves the message in the context page, ends the run for all nodes, and then this process. `addr`: what the message is about; 0: nothing in memory.
+pub fn fail_run(region: &Region, context: Context, status: i32, addr: u64, message: fmt::Arguments<'_>) -> ! {
     let mut line = print::Line::new();
     // A failing Display leaves what was written before it.
     let _ = write!(line, "{message}");
     context.set_message(line.as_bytes());
-    last_words::tell(&context, last_words::here());
+    last_words::tell(&context, CrashRecord { address: addr, ..last_words::here() });
     control::fail(region, &context, status);
     end_process(status, core::str::from_utf8(line.as_bytes()).unwrap_or("failed"))
 }

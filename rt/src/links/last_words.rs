@@ -4,6 +4,7 @@
 //! Output: a record in the context page, and a pause, at most [`LIMIT_NS`].
 //! **Invariant**: nobody waits where no launcher has said that it looks, nor in a process made from a node.
 
+use crate::kernel::print;
 use crate::kernel::sys;
 use crate::memory::region::Context;
 use blizzard_contract::{CrashRecord, crash_state};
@@ -40,8 +41,15 @@ pub fn tell(own: &Context, crash: CrashRecord) {
     let until = sys::clock_ns(libc::CLOCK_MONOTONIC.into()) + LIMIT_NS;
     loop {
         let now = state.load(Ordering::Acquire);
-        if now == crash_state::READ || sys::clock_ns(libc::CLOCK_MONOTONIC.into()) > until {
+        if now == crash_state::READ {
             return;
+        }
+        if sys::clock_ns(libc::CLOCK_MONOTONIC.into()) > until {
+            let seconds = LIMIT_NS / 1_000_000_000;
+            return print::warning(format_args!(
+                "process {} dies without its calls being told: the launcher has not looked at it for {seconds} s",
+                sys::getpid()
+            ));
         }
         let _ = sys::futex_wait(state, now, Some(STEP_NS));
     }

@@ -198,7 +198,12 @@ impl Links {
     /// Reports an error and ends the run.
     #[cold]
     pub fn fail(&self, message: fmt::Arguments<'_>) -> ! {
-        ending::fail_run(&self.region, self.context, ending::EXIT_FAILED, message)
+        self.fail_at(0, message)
+    }
+
+    /// [`Links::fail`], because of what is at an address.
+    pub fn fail_at(&self, addr: u64, message: fmt::Arguments<'_>) -> ! {
+        ending::fail_run(&self.region, self.context, ending::EXIT_FAILED, addr, message)
     }
 
     /// The block of an address, whose place is known.

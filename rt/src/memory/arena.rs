@@ -13,7 +13,8 @@
 
 use crate::kernel::own_memory::{Table, Zeroed};
 use crate::kernel::sys;
-use blizzard_contract::{BLOCK_BYTES, BLOCK_SHIFT};
+use blizzard_contract::arena_unit::{FREE, FREE_END, USED};
+use blizzard_contract::{ArenaRecord, ArenaUnit as Unit, BLOCK_BYTES, BLOCK_SHIFT};
 
 /// Sizes with a bin of their own.
 const EXACT_BINS: u32 = 64;
@@ -25,27 +26,13 @@ pub const ARENA_MAX_BYTES: u64 = (u32::MAX as u64 - 1) << BLOCK_SHIFT;
 /// "No chunk" in links and bins.
 const NONE: u32 = 0;
 
-/// What begins or ends at a unit.
-/// 0 is an interior unit.
-const USED: u32 = 1;
-const FREE: u32 = 2;
-/// Last unit of a free chunk of more than one unit.
-const FREE_END: u32 = 3;
-
 /// Side-table entry of a unit.
 #[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Unit {
-    kind: u32,
-    /// Units of the chunk (USED, FREE, FREE_END).
-    size: u32,
-    /// Neighbours in the bin, as unit number + 1 (FREE).
-    next: u32,
-    prev: u32,
-}
+#[repr(transparent)]
+struct Entry(Unit);
 
 // SAFETY: integers; zero is an interior unit.
-unsafe impl Zeroed for Unit {}
+unsafe impl Zeroed for Entry {}
 
 /// A range that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +71,7 @@ pub struct Arena {
     top: u32,
     /// Units of the chunks that are handed out.
     used: u32,
-    table: Table<Unit>,
+    table: Table<Entry>,
     bins: [u32; BINS],
     /// Bit per bin: not empty.
     filled: [u64; MAP_WORDS],
@@ -125,8 +112,13 @@ impl Arena {
         u64::from(self.units - self.used) << BLOCK_SHIFT
     }
 
-    /// Takes at least `bytes` bytes (at least one unit); `None` when no room is left.
-    pub fn alloc(&mut self, bytes: u64) -> Option<Chunk> {
+    /// What the launcher must know to find what an address belongs to.
+    pub fn record(&self) -> ArenaRecord {
+        ArenaRecord { base: self.base, units: self.units.into(), table: self.table.base() }
+    }
+
+    /// Takes at least `bytes` bytes (at least one unit); `None` when no room is left. `by`: the place in the program that wants them.
+    pub fn alloc(&mut self, bytes: u64, by: u64) -> Option<Chunk> {
         let size = u32::try_from(bytes.max(1).div_ceil(BLOCK_BYTES)).ok()?;
         let (at, recycled) = match self.take_free(size) {
             Some(at) => (at, true),
@@ -138,7 +130,7 @@ impl Arena {
             None => return None,
         };
         self.used += size;
-        self.put(at, Unit { kind: USED, size, ..Unit::default() });
+        self.put(at, Unit { kind: USED, size, next: by as u32, prev: (by >> 32) as u32 });
         Some(Chunk {
             addr: self.base + (u64::from(at) << BLOCK_SHIFT),
             bytes: u64::from(size) << BLOCK_SHIFT,
@@ -186,11 +178,11 @@ impl Arena {
     }
 
     fn unit(&self, at: u32) -> Unit {
-        self.table.get(u64::from(at))
+        self.table.get(u64::from(at)).0
     }
 
     fn put(&mut self, at: u32, unit: Unit) {
-        self.table.set(u64::from(at), unit);
+        self.table.set(u64::from(at), Entry(unit));
     }
 
     /// Makes `[at, at + size)` a free chunk at the front of its bin.
@@ -329,22 +321,22 @@ mod tests {
     #[test]
     fn fresh_memory_comes_first_to_last_and_recycled_memory_says_so() {
         let mut arena = Arena::new(BASE, 1 << 20).unwrap();
-        let a = arena.alloc(1).unwrap();
-        let b = arena.alloc(65).unwrap();
+        let a = arena.alloc(1, 0).unwrap();
+        let b = arena.alloc(65, 0).unwrap();
         assert_eq!(a, Chunk { addr: BASE, bytes: 64, recycled: false });
         assert_eq!(b, Chunk { addr: BASE + 64, bytes: 128, recycled: false });
         assert_eq!(arena.limit(), BASE + 192);
         assert_eq!(arena.free(a.addr), Ok(64));
-        assert_eq!(arena.alloc(64), Some(Chunk { recycled: true, ..a }));
+        assert_eq!(arena.alloc(64, 0), Some(Chunk { recycled: true, ..a }));
         assert_eq!(arena.free(b.addr), Ok(128));
-        assert_eq!(arena.alloc(0), Some(Chunk { addr: BASE + 64, bytes: 64, recycled: true }));
+        assert_eq!(arena.alloc(0, 0), Some(Chunk { addr: BASE + 64, bytes: 64, recycled: true }));
         assert_eq!(arena.audit(), 2);
     }
 
     #[test]
     fn wrong_frees_are_refused_and_change_nothing() {
         let mut arena = Arena::new(BASE, 1 << 20).unwrap();
-        let chunks: Vec<_> = (0..4).map(|_| arena.alloc(256).unwrap().addr).collect();
+        let chunks: Vec<_> = (0..4).map(|_| arena.alloc(256, 0).unwrap().addr).collect();
         arena.free(chunks[1]).unwrap();
         assert_eq!(arena.free(chunks[1]), Err(FreeError::AlreadyFree));
         arena.free(chunks[2]).unwrap();
@@ -359,15 +351,15 @@ mod tests {
     #[test]
     fn an_exhausted_arena_says_no_and_recovers() {
         let mut arena = Arena::new(BASE, 64 * 100).unwrap();
-        assert_eq!(arena.alloc(64 * 101), None);
-        assert_eq!(arena.alloc(u64::MAX), None);
-        let chunks: Vec<_> = (0..100).map(|_| arena.alloc(64).unwrap().addr).collect();
-        assert_eq!(arena.alloc(1), None);
+        assert_eq!(arena.alloc(64 * 101, 0), None);
+        assert_eq!(arena.alloc(u64::MAX, 0), None);
+        let chunks: Vec<_> = (0..100).map(|_| arena.alloc(64, 0).unwrap().addr).collect();
+        assert_eq!(arena.alloc(1, 0), None);
         for &addr in chunks.iter().step_by(2).chain(chunks.iter().skip(1).step_by(2)) {
             arena.free(addr).unwrap();
         }
         // Everything was joined again.
-        assert_eq!(arena.alloc(64 * 100), Some(Chunk { addr: BASE, bytes: 6400, recycled: true }));
+        assert_eq!(arena.alloc(64 * 100, 0), Some(Chunk { addr: BASE, bytes: 6400, recycled: true }));
     }
 
     #[test]
@@ -387,7 +379,7 @@ mod tests {
                 assert_eq!(arena.free(addr), Ok(live.remove(&addr).unwrap()));
             } else {
                 let bytes = 1 + random() % (1 << (6 + random() % 12));
-                let chunk = arena.alloc(bytes).unwrap();
+                let chunk = arena.alloc(bytes, 0).unwrap();
                 assert!(chunk.bytes >= bytes && chunk.bytes < bytes + 64 && chunk.addr.is_multiple_of(64));
                 let below = live.range(..chunk.addr).next_back();
                 assert!(below.is_none_or(|(&addr, &len)| addr + len <= chunk.addr));

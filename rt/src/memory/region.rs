@@ -328,6 +328,13 @@ impl Context {
         unsafe { core::ptr::from_ref(crash).cast::<u8>().add(from).copy_to_nonoverlapping(to as *mut u8, bytes) };
     }
 
+    /// Says where the records of this node's arenas are, before its program runs.
+    pub fn set_arenas(&self, records: u64) {
+        let at = self.base + offset_of!(SharedContext, arenas) as u64;
+        // SAFETY: inside the page.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(records, Ordering::Relaxed);
+    }
+
     /// Adds to a counter. Threads of a one-node run may count at once.
     pub fn add(&self, counter: Counter, amount: u64) {
         let at = self.base + (offset_of!(SharedContext, counters) + 8 * counter as usize) as u64;

@@ -281,11 +281,14 @@ impl Node {
     #[cold]
     fn refuse_unallocated(&mut self, block: Block, masked: bool) {
         if !masked {
-            self.fail(format_args!(
-                "access to {:#x}..{:#x}: shared memory that was never allocated",
+            self.fail_at(
                 block.addr(),
-                block.addr().saturating_add(self.space.block_bytes(block.addr()))
-            ));
+                format_args!(
+                    "access to {:#x}..{:#x}: shared memory that was never allocated",
+                    block.addr(),
+                    block.addr().saturating_add(self.space.block_bytes(block.addr()))
+                ),
+            );
         }
     }
 

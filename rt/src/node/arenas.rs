@@ -2,6 +2,7 @@
 //!
 //! Input: arenas, sizes, addresses; messages. Output: memory, answers. **Invariant**: only an arena's owner touches its bookkeeping.
 
+use crate::kernel::own_memory::{Table, Zeroed};
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::memory::arena::{Arena, Chunk, FreeError};
@@ -9,7 +10,7 @@ use crate::memory::homes::{ArenaId, Attributes, Homes, Placement};
 use crate::memory::partition::{IN_ZONE, LOWER};
 use crate::messages::kinds::id;
 use crate::transport::message::Message;
-use blizzard_contract::Counter;
+use blizzard_contract::{ArenaRecord, Counter, OWN_ARENAS};
 use blizzard_protocol::ids::NodeId;
 
 /// An allocation for which there is no room.
@@ -26,7 +27,18 @@ pub struct Arenas {
     zone: [Option<Arena>; IN_ZONE],
     /// Of the lower half: node 0 only.
     lower: [Option<Arena>; LOWER],
+    /// A record of each that there is.
+    records: Table<Record>,
+    recorded: u64,
 }
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Record(ArenaRecord);
+
+// SAFETY: integers; zero is no arena.
+unsafe impl Zeroed for Record {}
+const _: () = assert!(IN_ZONE + LOWER == OWN_ARENAS);
 
 impl Arenas {
     /// The arenas of node `me`. `homes`: with all nodes present.
@@ -34,7 +46,14 @@ impl Arenas {
     /// # Errors
     /// The kernel's, when it gives no address space for those that the run's own settings lead to.
     pub fn new(homes: &Homes, me: NodeId) -> sys::Result<Arenas> {
-        let mut arenas = Arenas { homes: *homes, me, zone: [const { None }; IN_ZONE], lower: [const { None }; LOWER] };
+        let mut arenas = Arenas {
+            homes: *homes,
+            me,
+            zone: [const { None }; IN_ZONE],
+            lower: [const { None }; LOWER],
+            records: Table::new(OWN_ARENAS as u64)?,
+            recorded: 0,
+        };
         let defaults = homes.partition().defaults();
         for placement in [defaults.homes, Placement::Node(me)] {
             arenas
@@ -42,6 +61,11 @@ impl Arenas {
                 .map_or(Ok(()), |found| found.map(drop))?;
         }
         Ok(arenas)
+    }
+
+    /// Where the records are: they never move.
+    pub fn records(&self) -> u64 {
+        self.records.base()
     }
 
     /// Where the arena of that number is kept, if this node owns it.
@@ -59,22 +83,25 @@ impl Arenas {
     /// The kernel's, when it gives no address space.
     pub fn get(&mut self, arena: ArenaId) -> Option<sys::Result<&mut Arena>> {
         let (base, bytes) = self.homes.arena_range(arena)?;
-        let place = self.place(arena)?;
-        if place.is_none() {
+        if self.place(arena)?.is_none() {
             match Arena::new(base, bytes) {
-                Ok(made) => *place = Some(made),
+                Ok(made) => {
+                    self.records.set(self.recorded, Record(made.record()));
+                    self.recorded += 1;
+                    *self.place(arena)? = Some(made);
+                }
                 Err(e) => return Some(Err(e)),
             }
         }
-        place.as_mut().map(Ok)
+        self.place(arena)?.as_mut().map(Ok)
     }
 
-    /// Takes memory out of an arena of this node's. And the arena's limit.
-    pub fn alloc(&mut self, arena: ArenaId, bytes: u64) -> Option<(Result<Chunk, Full>, u64)> {
+    /// Takes memory out of an arena of this node's. And the arena's limit. `by`: the place in the program that wants it.
+    pub fn alloc(&mut self, arena: ArenaId, bytes: u64, by: u64) -> Option<(Result<Chunk, Full>, u64)> {
         self.place(arena)?;
         Some(match self.get(arena) {
             Some(Ok(arena)) => {
-                let chunk = arena.alloc(bytes).ok_or(Full { free_bytes: arena.free_bytes() });
+                let chunk = arena.alloc(bytes, by).ok_or(Full { free_bytes: arena.free_bytes() });
                 (chunk, arena.limit())
             }
             // What cannot be kept account of cannot be handed out.
@@ -104,10 +131,10 @@ pub fn whole_blocks(attributes: Attributes, bytes: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(attributes.block.bytes()).unwrap_or(u64::MAX)
 }
 
-/// `args`: arena, bytes. Answer: address (0: no room), `args`: bytes (without room: those that are free), recycled, the arena's limit.
+/// `args`: arena, bytes, the place in the program that wants them. Answer: address (0: no room), `args`: bytes (without room: those that are free), recycled, the arena's limit.
 pub fn on_alloc(arenas: &mut Arenas, links: &mut Links, from: NodeId, message: &Message) {
-    let [arena, bytes, _] = message.args;
-    let Some((chunk, limit)) = links.homes.arena(arena).and_then(|arena| arenas.alloc(arena, bytes)) else {
+    let [arena, bytes, by] = message.args;
+    let Some((chunk, limit)) = links.homes.arena(arena).and_then(|arena| arenas.alloc(arena, bytes, by)) else {
         return links.count(Counter::MessagesRejected);
     };
     let reply = match chunk {

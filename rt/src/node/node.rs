@@ -64,8 +64,10 @@ impl Node {
     pub unsafe fn new(region: Region, me: NodeId, space: Space) -> sys::Result<Node> {
         // SAFETY: passed on from the caller.
         let links = unsafe { Links::new(region, me, space) }?;
+        let arenas = Arenas::new(&links.homes, me)?;
+        links.context.set_arenas(arenas.records());
         Ok(Node {
-            arenas: Arenas::new(&links.homes, me)?,
+            arenas,
             handed_out: Slice::new(links.homes.arenas(), |_| 0)?,
             links,
             engine: Engine::new(region.protocol(), region.header())?,

@@ -131,16 +131,21 @@ impl Single {
         result
     }
 
-    /// Allocates memory; gives address, bytes, and whether it has to be zeroed. Memory for larger blocks is aligned as it would be in a larger run.
+    /// Where the records of its arenas are.
+    pub fn arena_records(&self) -> u64 {
+        self.with_arenas(|arenas| arenas.records())
+    }
+
+    /// Allocates memory for who stands at `by`; gives address, bytes, and whether it has to be zeroed. Memory for larger blocks is aligned as it would be in a larger run.
     ///
     /// # Errors
     /// There is no room.
-    pub fn alloc(&self, attributes: Attributes, bytes: u64) -> Result<(u64, u64, bool), Full> {
+    pub fn alloc(&self, attributes: Attributes, bytes: u64, by: u64) -> Result<(u64, u64, bool), Full> {
         const NO_ARENA: Full = Full { free_bytes: 0 };
         let arena = self.homes.arena_for(attributes).ok_or(NO_ARENA)?;
         let bytes = whole_blocks(attributes, bytes);
         let (before, (chunk, limit)) = self
-            .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes)?)))
+            .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes, by)?)))
             .ok_or(NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
             // SAFETY: an arena of the segment.
@@ -333,7 +338,7 @@ mod tests {
         single.lock(lock).unwrap();
         assert_eq!(single.trylock(lock), Ok(false));
         assert_eq!(single.free(64), Err(Misuse::NotShared));
-        let (addr, ..) = single.alloc(DEFAULTS, 100).unwrap();
+        let (addr, ..) = single.alloc(DEFAULTS, 100, 0).unwrap();
         single.free(addr).unwrap();
         assert_eq!(single.free(addr), Err(Misuse::Free(FreeError::AlreadyFree)));
     }
@@ -351,7 +356,7 @@ mod tests {
                     let attributes = Attributes { homes: homes[seed as usize % 3], block, ..DEFAULTS };
                     let mut live: Vec<u64> = Vec::new();
                     for n in 0..2000 {
-                        live.push(single.alloc(attributes, 64 + (n * 37 + seed) % 500).unwrap().0);
+                        live.push(single.alloc(attributes, 64 + (n * 37 + seed) % 500, 0).unwrap().0);
                         if n % 3 == 0 {
                             single.free(live.swap_remove((n as usize * 7) % live.len())).unwrap();
                         }

@@ -27,6 +27,9 @@ pub mod frame;
 /// Continuing between a check and what it covers.
 pub mod resume;
 
+/// Trap bytes where a debugger watches.
+pub mod debugged;
+
 /// The piece of a string instruction that is executed.
 pub mod string_piece;
 

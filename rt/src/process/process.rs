@@ -330,7 +330,8 @@ unsafe fn start_single(region: Option<(i32, &Region)>) {
     unsafe {
         or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));
         or_fail(program::map_segment(bytes));
-        (*GLOBAL.single.get()).write(require_memory(Single::new(bytes, zero)));
+        let single = (*GLOBAL.single.get()).write(require_memory(Single::new(bytes, zero)));
+        Context::at(contract::CONTEXT_SHARED).set_arenas(single.arena_records());
     }
     GLOBAL.mode.store(mode::SINGLE, Ordering::Release);
 }
@@ -592,9 +593,14 @@ pub fn detach_child() {
 
 /// Reports an error and ends the run. In a launched run the launcher prints the message, else it goes to standard error.
 pub fn fail(message: fmt::Arguments<'_>) -> ! {
+    fail_at(0, message)
+}
+
+/// [`fail`], because of what is at an address.
+pub fn fail_at(addr: u64, message: fmt::Arguments<'_>) -> ! {
     let status = if GLOBAL.started.load(Ordering::Relaxed) { EXIT_FAILED } else { EXIT_CANNOT_START };
     if let Some((region, context)) = identity().launched {
-        ending::fail_run(&region, context, status, message);
+        ending::fail_run(&region, context, status, addr, message);
     }
     if cfg!(test) {
         panic!("{message}");

@@ -25,6 +25,7 @@ use crate::libraries::closure::source;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
 use crate::memory::access_control::program;
+use crate::process::debugged;
 use crate::process::process::{self, Gates};
 use crate::process::tags;
 use crate::start::loader;
@@ -172,6 +173,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         if let Err(e) = unsafe { wrapper::stand_before_faults() } {
             give_up(format_args!("cannot install the handler of faults: {e}"));
         }
+        debugged::watch();
     }
     target
 }

@@ -1,9 +1,10 @@
 # For gdb, of `blizzard config --gdb`: the signals of the runtime, and rewritten libraries under the names that they are known by.
 #
-# SIGSYS and signal 33 are the runtime's. So is the SIGTRAP of a trap byte; but gdb told to pass that on would pass on those of its own breakpoints, too.
+# SIGSYS and signal 33 are the runtime's. So are the SIGILL and SIGTRAP of trap bytes: SIGILL in a process that gdb has started; but gdb told to pass SIGTRAP
+# on would pass on those of its own breakpoints, too.
 #
 # A rewritten program's libraries are known to the dynamic loader, and so to gdb, by the names of the originals, whose symbols and frames are
-# not those of the code that runs. At each stop this looks which files are really mapped, and gives gdb a folder to take as the
+# not those of the code that runs. When libraries are loaded, and at each stop, this looks which files are really mapped, and gives gdb a folder to take as the
 # system's root in which the names lead to them.
 
 python
@@ -86,9 +87,18 @@ class RewrittenLibraries:
         return os.path.basename(os.path.realpath(name))
 
 
-gdb.execute("handle SIGSYS SIG33 nostop noprint pass", False, True)
+class Loaded(gdb.Breakpoint):
+    """Where the dynamic loader has loaded libraries: the rewritten ones are known before anything of them runs."""
+
+    def stop(self):
+        libraries.look(None)
+        return False
+
+
+gdb.execute("handle SIGSYS SIG33 SIGILL nostop noprint pass", False, True)
 libraries = RewrittenLibraries()
 gdb.events.stop.connect(libraries.look)
+Loaded("_dl_debug_state", internal=True)
 if gdb.selected_inferior().pid:
     # It was there before this file: `-p`, or a core file.
     libraries.look(None)

@@ -148,16 +148,11 @@ impl RunCommand {
                 ended => break ended?,
             }
         };
-        if let Some(failure) = &outcome.failure {
-            let mut text = failure.to_string();
-            let mut seen = outcome.crash.as_ref().map(|crash| crash::lines(crash, flags.guard)).unwrap_or_default();
-            if !outcome.stuck.is_empty() {
-                seen = stuck::table(&outcome.stuck);
-            }
-            let seen: String = seen.iter().map(|line| format!("\n  {line}")).collect();
-            text.insert_str(failure.what.len(), &seen);
-            messages::error(&text);
-        }
+        tell_of_failure(&outcome, |outcome| match &outcome.crash {
+            _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck),
+            Some(crash) => crash::lines(crash, flags.guard),
+            None => crash::unseen(outcome, false).map(str::to_owned).into_iter().collect(),
+        });
         if self.core {
             tell_of_core(&executable, &outcome);
         }
@@ -263,15 +258,23 @@ impl RunCommand {
     /// Starts it.
     fn start_on_hosts(&self, setup: &Setup, flags: ModuleFlags, stats: Option<StatsFile>) -> Result<ExitCode> {
         let outcome = hosts_launcher::run(setup)?;
-        if let Some(failure) = &outcome.failure {
-            messages::error(&failure.to_string());
-        }
+        tell_of_failure(&outcome, |outcome| crash::unseen(outcome, true).map(str::to_owned).into_iter().collect());
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         tell_of_unchecked(Path::new(name), setup.options.nodes, flags, &outcome);
         if let Some(file) = stats {
             file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
+    }
+}
+
+/// Says why a run has failed, and below that what was seen of it.
+fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
+    if let Some(failure) = &outcome.failure {
+        let mut text = failure.to_string();
+        let seen: String = seen(outcome).iter().map(|line| format!("\n  {line}")).collect();
+        text.insert_str(failure.what.len(), &seen);
+        messages::error(&text);
     }
 }
 
@@ -315,12 +318,14 @@ fn keep_learnt(
 
 /// Says where the core file of the node is that has ended the run.
 fn tell_of_core(executable: &Path, outcome: &Outcome) {
-    let Some(crash) = &outcome.crash else { return };
-    let node = crash.node;
-    if !outcome.nodes[node as usize].status.core_dumped() {
+    let dumped = outcome.nodes.iter().position(|node| node.status.core_dumped());
+    let crash = outcome.crash.as_ref();
+    let Some(node) = crash.map(|crash| crash.node as usize).or(dumped) else { return };
+    if !outcome.nodes[node].status.core_dumped() {
         return messages::note(&format!("the kernel has written no core file of node {node}"));
     }
-    let place = crash.process.as_ref().map(|(pid, folder)| core_files::place(*pid, folder));
+    let process = crash.and_then(|crash| crash.process.as_ref());
+    let place = process.map(|(pid, folder)| core_files::place(*pid, folder));
     messages::note(&match place {
         Some(Ok(path)) => format!(
             "node {node} has left a core file\n  help: gdb -x \"$(blizzard config --gdb)\" {} {}",

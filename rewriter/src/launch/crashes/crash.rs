@@ -5,6 +5,7 @@
 //!
 //! The node tells of a signal that it expects to die by. Whether it did, its exit status says ([`Crash::is_of`]).
 
+use crate::launch::crashes::allocations::{self, Allocation};
 use crate::launch::crashes::process_memory::ProcessMemory;
 use crate::launch::crashes::unwind::{self, Frame};
 use crate::launch::region::Region;
@@ -31,6 +32,8 @@ pub struct Crash {
     pub signal: i32,
     /// Of a fault of memory.
     pub fault: Option<Fault>,
+    /// An address in shared memory that it was about, and the allocation that it lies in or behind.
+    pub allocation: Option<(u64, Allocation)>,
     /// The innermost first.
     pub frames: Vec<Frame>,
     /// The process, and the folder that it ran in.
@@ -74,18 +77,41 @@ impl Crash {
 
 /// Looks at nodes that die, and lets them go.
 pub fn look(nodes: &[Node], region: &Region, crashes: &mut Vec<Crash>) {
-    for (number, node) in (0u32..).zip(nodes) {
+    for number in 0..nodes.len() as u32 {
         let Some(record) = region.crash(number) else { continue };
         // A debugger's child is not the launcher's.
-        let pid = region.created_pid(number).or(node.pid).filter(|_| node.ended.is_none());
+        let pid = living(nodes, region, number);
         let memory = pid.and_then(ProcessMemory::of);
         let frames = memory.as_ref().map(|memory| unwind::frames(memory, &record.registers)).unwrap_or_default();
         let fault = memory.as_ref().and_then(|memory| fault(memory, &record));
+        let allocation = allocation(nodes, region, record.address);
         let folder = |pid: Pid| std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).ok();
         let process = pid.and_then(|pid| Some((pid, folder(pid)?)));
-        crashes.push(Crash { node: number, signal: record.signal, fault, frames, process });
+        crashes.push(Crash { node: number, signal: record.signal, fault, allocation, frames, process });
         region.let_go(number);
     }
+}
+
+/// The process of a node that has not ended.
+fn living(nodes: &[Node], region: &Region, number: u32) -> Option<Pid> {
+    let node = &nodes[number as usize];
+    region.created_pid(number).or(node.pid).filter(|_| node.ended.is_none())
+}
+
+/// The allocation of an address in shared memory: some node keeps account of it.
+fn allocation(nodes: &[Node], region: &Region, address: u64) -> Option<(u64, Allocation)> {
+    if !is_shared(address) {
+        return None;
+    }
+    (0..nodes.len() as u32).find_map(|number| {
+        let records = region.arenas(number)?;
+        let memory = living(nodes, region, number).and_then(ProcessMemory::of)?;
+        Some((address, allocations::around(&memory, records, address)?))
+    })
+}
+
+fn is_shared(address: u64) -> bool {
+    address >> contract::SEGMENT_SHIFT == contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT
 }
 
 /// What the fault of a record was about.
@@ -99,10 +125,14 @@ fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<Fault> {
         _ if error & IS_WRITE != 0 => Access::Write,
         _ => Access::Read,
     };
-    let place = if address >> contract::SEGMENT_SHIFT == contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT {
-        let mut tag = [0];
+    let place = if is_shared(address) {
         let at = contract::TAG_TABLE_BASE + (address >> contract::BLOCK_SHIFT);
-        Place::Shared { tag: memory.read(at, &mut tag).map(|()| tag[0]) }
+        let tag = |at: u64| {
+            let mut tag = [0];
+            memory.read(at, &mut tag).map(|()| tag[0])
+        };
+        // Of guarded code the second.
+        Place::Shared { tag: tag(at).or_else(|| tag(at + contract::ALIAS_DISTANCE)) }
     } else {
         match memory.mapping(address) {
             // A general protection fault, say: the kernel has no address.

@@ -4,6 +4,8 @@
 
 pub(crate) mod process_memory;
 
+pub mod allocations;
+
 pub mod unwind;
 
 pub(crate) mod core_files;

@@ -5,6 +5,7 @@
 use rustix::process::Pid;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 /// A part of a process's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,12 @@ impl ProcessMemory {
     pub fn mapping(&self, address: u64) -> Option<&Mapping> {
         let at = self.mappings.partition_point(|m| m.end <= address);
         self.mappings.get(at).filter(|m| m.contains(address))
+    }
+
+    /// The file whose code is mapped at `address`, and the place in it.
+    pub fn file_at(&self, address: u64) -> Option<(PathBuf, u64)> {
+        let m = self.mapping(address).filter(|m| m.is_code() && m.is_file())?;
+        Some((PathBuf::from(&m.name), address - m.start + m.offset))
     }
 
     /// Fills `bytes` from `address` on.

@@ -5,6 +5,7 @@
 //! Source: DWARF 5, 6.4; psABI 3.6.2 (numbers of registers); Linux `arch/x86/kernel/signal_64.c` (the frame of a signal).
 
 use crate::launch::crashes::process_memory::ProcessMemory;
+use blizzard_contract as contract;
 use gimli::{
     BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianSlice, EvaluationResult, Location, NativeEndian,
     Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
@@ -26,6 +27,8 @@ const UCONTEXT_REGISTERS: u64 = 40;
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 /// Instructions of inserted code behind a call, at most.
 const STUB_STEPS: usize = 32;
+/// `call [disp32]`, by which inserted code enters the runtime; what follows is the gate's address.
+const CALL_GATE: [u8; 3] = [0xff, 0x14, 0x25];
 /// DWARF expressions of frames are short.
 const EXPRESSION_STEPS: u32 = 1000;
 
@@ -51,15 +54,15 @@ pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let mut is_behind_call = false;
     while let Some(address) = registers[RIP].filter(|&rip| rip != 0 && frames.len() < FRAMES) {
-        let mapped = memory.mapping(address).filter(|m| m.is_code() && m.is_file());
-        let file = mapped.map(|m| (PathBuf::from(&m.name), address - m.start + m.offset));
+        let file = memory.file_at(address);
         let cold = file.as_ref().and_then(|(path, offset)| files.get(path)?.cold_around(*offset, address));
-        if let Some(behind) = cold.and_then(|cold| behind_stub(memory, &registers, &cold)) {
+        if let Some(behind) = cold.and_then(|cold| behind_stub(memory, &registers, &cold, is_behind_call)) {
             (registers, is_behind_call) = (behind, false);
             continue;
         }
         frames.push(Frame { address, is_behind_call, is_trampoline: false, file: file.clone() });
         let sp = registers[RSP];
+        let is_nowhere = file.is_none();
         let found = file.and_then(|(path, offset)| {
             let file = files.get(&path)?;
             let bias = address.wrapping_sub(file.address(offset)?);
@@ -69,7 +72,7 @@ pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
         let next = found
             .or_else(|| signal_frame(memory, &registers))
             // A call of a pointer that leads nowhere has done nothing but push the address behind it.
-            .or_else(|| if is_first && mapped.is_none() { behind_a_call(memory, &registers) } else { None });
+            .or_else(|| if is_first && is_nowhere { behind_a_call(memory, &registers) } else { None });
         let Some((next, is_signal)) = next else { break };
         // Frames lie higher and higher, but where a handler has a stack of its own.
         if !is_signal && next[RSP] <= sp {
@@ -85,27 +88,44 @@ pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
 
 /// The registers where inserted code, which no frame describes, goes on in the program: what is left of it gives the stack back and goes
 /// there.
-fn behind_stub(memory: &ProcessMemory, registers: &Registers, cold: &Range<u64>) -> Option<Registers> {
-    use iced_x86::{
-        Decoder, DecoderOptions, Mnemonic,
-        Register::{None as NoRegister, RSP as StackPointer},
-    };
+fn behind_stub(
+    memory: &ProcessMemory,
+    registers: &Registers,
+    cold: &Range<u64>,
+    is_behind_call: bool,
+) -> Option<Registers> {
+    use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register as R};
+    let mut next = *registers;
     let (mut at, mut sp) = (registers[RIP]?, registers[RSP]?);
+    if is_behind_call {
+        sp += popped_by_gate(memory, at);
+    }
     for _ in 0..STUB_STEPS {
         if !cold.contains(&at) {
-            let mut behind = *registers;
-            (behind[RIP], behind[RSP]) = (Some(at), Some(sp));
-            return Some(behind);
+            (next[RIP], next[RSP]) = (Some(at), Some(sp));
+            return Some(next);
         }
         let mut code = [0; 15];
         memory.read(at, &mut code)?;
         let i = Decoder::with_ip(64, &code, at, DecoderOptions::NONE).decode();
-        let moves_stack = i.op_count() > 0 && i.op0_register() == StackPointer;
+        let moves_stack = i.op_count() > 0 && i.op0_register() == R::RSP;
+        let number = |operand| dwarf_number(i.op_register(operand));
         match i.mnemonic() {
-            Mnemonic::Lea if moves_stack && i.memory_base() == StackPointer && i.memory_index() == NoRegister => {
+            Mnemonic::Lea if moves_stack && i.memory_base() == R::RSP && i.memory_index() == R::None => {
                 sp = sp.wrapping_add(i.memory_displacement64());
             }
-            Mnemonic::Pop | Mnemonic::Popfq if !moves_stack => sp = sp.wrapping_add(8),
+            Mnemonic::Pop if !moves_stack => {
+                if let Some(number) = number(0) {
+                    next[number] = memory.word(sp);
+                }
+                sp += 8;
+            }
+            Mnemonic::Popfq => sp += 8,
+            Mnemonic::Mov if !moves_stack && (i.op0_kind(), i.op1_kind()) == (OpKind::Register, OpKind::Register) => {
+                if let (Some(to), Some(from)) = (number(0), number(1)) {
+                    next[to] = next[from];
+                }
+            }
             Mnemonic::Jmp if i.near_branch_target() != 0 => {
                 at = i.near_branch_target();
                 continue;
@@ -117,12 +137,35 @@ fn behind_stub(memory: &ProcessMemory, registers: &Registers, cold: &Range<u64>)
                 continue;
             }
             // Another miss, perhaps, or another form.
-            _ if moves_stack || i.flow_control() != iced_x86::FlowControl::Next => return None,
+            _ if moves_stack || i.is_stack_instruction() || i.flow_control() != iced_x86::FlowControl::Next => {
+                return None;
+            }
             _ => {}
         }
         at = i.next_ip();
     }
     None
+}
+
+/// The bytes that the gate takes from the stack whose call ends at `at`: frames describe its return alone.
+fn popped_by_gate(memory: &ProcessMemory, at: u64) -> u64 {
+    let mut call = [0; 7];
+    if memory.read(at.wrapping_sub(7), &mut call).is_none() || call[..3] != CALL_GATE {
+        return 0;
+    }
+    match u64::from(u32::from_le_bytes([call[3], call[4], call[5], call[6]])) {
+        contract::GATE_MISS => 16,
+        contract::GATE_STRING | contract::GATE_VSIB | contract::GATE_GROUP => 8,
+        _ => 0,
+    }
+}
+
+/// The number that frames have for a whole register.
+fn dwarf_number(register: iced_x86::Register) -> Option<usize> {
+    // Those of instructions are in the order rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi.
+    const NUMBERS: [usize; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+    let number = register.is_gpr64().then(|| register.number())?;
+    Some(NUMBERS.get(number).copied().unwrap_or(number))
 }
 
 /// The caller's registers, from the return address on top of the stack.

@@ -24,6 +24,8 @@ pub(crate) mod lsda_write;
 
 pub(crate) mod eh_frame_hdr;
 
+pub(crate) mod stubs;
+
 pub(crate) mod build;
 
 pub(crate) mod debug_frame;

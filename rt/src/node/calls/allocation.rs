@@ -22,29 +22,29 @@ use blizzard_protocol::ids::NodeId;
 const POOLED_BYTES: u64 = 64 << 10;
 
 impl Node {
-    /// Allocates zeroed memory without attributes of its own: a small piece in this node's pool.
+    /// Allocates zeroed memory without attributes of its own: a small piece in this node's pool. `by`: the place in the program that wants it.
     ///
     /// # Errors
     /// There is no room.
-    pub fn alloc_plain(&mut self, bytes: u64) -> Result<u64, Full> {
+    pub fn alloc_plain(&mut self, bytes: u64, by: u64) -> Result<u64, Full> {
         let defaults = self.alloc_defaults();
         if bytes <= POOLED_BYTES
             && let Some(pool) = self.homes.pool_of(self.me)
-            && let Ok(chunk) = self.alloc_in(pool, whole_blocks(defaults, bytes))
+            && let Ok(chunk) = self.alloc_in(pool, whole_blocks(defaults, bytes), by)
         {
             return Ok(self.hand_out(chunk));
         }
-        self.alloc(defaults, bytes)
+        self.alloc(defaults, bytes, by)
     }
 
-    /// Allocates zeroed memory.
+    /// Allocates zeroed memory. `by`: the place in the program that wants it.
     ///
     /// # Errors
     /// There is no room.
-    pub fn alloc(&mut self, attributes: Attributes, bytes: u64) -> Result<u64, Full> {
+    pub fn alloc(&mut self, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, Full> {
         let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
         // Whole blocks, so that no two allocations share one, and each begins at one.
-        let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes))?;
+        let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by)?;
         Ok(self.hand_out(chunk))
     }
 
@@ -59,13 +59,13 @@ impl Node {
     }
 
     /// Takes memory out of an arena.
-    fn alloc_in(&mut self, arena: ArenaId, bytes: u64) -> Result<Chunk, Full> {
-        let (found, limit) = match self.arenas.alloc(arena, bytes) {
+    fn alloc_in(&mut self, arena: ArenaId, bytes: u64, by: u64) -> Result<Chunk, Full> {
+        let (found, limit) = match self.arenas.alloc(arena, bytes, by) {
             Some(own) => own,
             None => {
                 let owner = self.homes.owner_of(arena).ok_or(Full { free_bytes: 0 })?;
                 let key = self.fresh_key();
-                let args = [arena.index() as u64, bytes, 0];
+                let args = [arena.index() as u64, bytes, by];
                 let request = Message { handler: id::ALLOC, args, key, ..Message::default() };
                 let reply = self.ask(owner, request, id::ALLOCATED, Wait::Other);
                 let [bytes, recycled, limit] = reply.args;
@@ -83,7 +83,8 @@ impl Node {
     #[cfg(test)]
     pub fn alloc_home(&mut self, home: Option<NodeId>, bytes: u64) -> u64 {
         let defaults = self.alloc_defaults();
-        self.alloc(Attributes { homes: home.map_or(defaults.homes, Placement::Node), ..defaults }, bytes).unwrap_or(0)
+        self.alloc(Attributes { homes: home.map_or(defaults.homes, Placement::Node), ..defaults }, bytes, 0)
+            .unwrap_or(0)
     }
 
     /// What allocations have that do not choose.
@@ -125,7 +126,7 @@ impl Node {
             }
         };
         if let Err(error) = freed {
-            self.fail(format_args!("bz_free: {addr:#x} {}", error.text()));
+            self.fail_at(addr, format_args!("bz_free: {addr:#x} {}", error.text()));
         }
     }
 }

@@ -29,6 +29,8 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
         Action::AllowCode(rights, bits) => {
             if call.args[usize::from(rights)] & u64::from(bits) != 0 {
                 loading::allow_code(call);
+            } else if call.args[usize::from(rights)] == libc::PROT_READ as u64 {
+                loading::has_loaded(call);
             }
             None
         }

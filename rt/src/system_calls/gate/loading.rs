@@ -25,6 +25,7 @@ use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
 use crate::libraries::modules::{Full, MODULES};
 use crate::memory::access_control::program::{self, UNTESTED_FAULTS, runtime_address};
+use crate::process::debugged;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::Call;
@@ -117,6 +118,13 @@ pub unsafe fn map_code(call: &Call) -> Option<i64> {
     }
     // SAFETY: passed on from the caller.
     Some(unsafe { map(args, offset == 0, executable) })
+}
+
+/// Pages become read-only. The loader makes them so in libraries that are mapped, all of them.
+pub fn has_loaded(call: &Call) {
+    if is_loader(call.rip) {
+        debugged::catch_up();
+    }
 }
 
 /// Pages become executable.

@@ -27,6 +27,7 @@ use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::access_control::program::{PROGRAM, program_address};
 use crate::memory::segment::{self, TABLE};
 use crate::node::access::MAX_LANES;
+use crate::process::debugged;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
@@ -206,7 +207,7 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     }
     if bit(signal) & SIGNALS == 0 {
         give_all_back();
-        return false;
+        return signal == libc::SIGILL && debugged::go_on(context);
     }
     let at = context.gregs[REG_RIP];
     let test = TagTest::at(at);
@@ -245,6 +246,8 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
     }
     match PROGRAM.meaning_of_fault(address) {
         Fault::NotOurs => {}
+        // Nobody can run code there: there is no instruction to be carried out.
+        Fault::NotTested if matches!(PROGRAM.meaning_of_fault(at), Fault::NotTested) => {}
         Fault::NotTested => {
             let untested = if signal == libc::SIGSEGV { untested::find(context) } else { None };
             if let Some(untested) = untested.filter(|untested| !untested.is_first) {

@@ -158,7 +158,7 @@ pub fn share(copies: &mut [Copy], block_bytes: u64, homes: Placement, bytes: u64
 /// As [`share`], with any protocol.
 pub fn share_by(copies: &mut [Copy], attributes: Attributes, bytes: u64) -> u64 {
     let owner = if let Placement::Node(node) = attributes.homes { node.index() } else { 0 };
-    let at = copies[owner].node.alloc(attributes, bytes).unwrap();
+    let at = copies[owner].node.alloc(attributes, bytes, 0).unwrap();
     for copy in copies {
         let arena = copy.node.homes.arena_of(at).unwrap();
         copy.node.learn_limit(arena, at + bytes);

@@ -237,7 +237,7 @@ fn allocations_of_all_protocols_block_sizes_and_homes_live_side_by_side() {
                     .map(|(&attributes, slot)| {
                         // Each node allocates some of them, so owners are asked from elsewhere, too.
                         if slot % nodes == me {
-                            let addr = program.call(|node| node.alloc(attributes, 8 * WORDS).unwrap_or(0));
+                            let addr = program.call(|node| node.alloc(attributes, 8 * WORDS, 0).unwrap_or(0));
                             assert!(addr != 0 && addr.is_multiple_of(attributes.block.bytes()));
                             program.call(|node| node.publish(slot, addr));
                         }
@@ -276,7 +276,7 @@ fn allocations_of_all_protocols_block_sizes_and_homes_live_side_by_side() {
                 for (slot, (&attributes, &addr)) in all.iter().zip(&at).enumerate() {
                     if slot as u64 % nodes == (me + 1) % nodes {
                         program.call(|node| node.free(addr));
-                        assert_eq!(program.call(|node| node.alloc(attributes, 8 * WORDS).unwrap_or(0)), addr);
+                        assert_eq!(program.call(|node| node.alloc(attributes, 8 * WORDS, 0).unwrap_or(0)), addr);
                         assert!((0..WORDS).all(|word| program.load(addr + 8 * word) == 0));
                     }
                     program.barrier();
@@ -299,7 +299,7 @@ fn an_allocation_has_its_own_block_size_and_homes() {
                 let attributes =
                     Attributes { block: BlockSize::new(bytes).unwrap(), homes: Placement::Node(zero), ..defaults };
                 if program.me() == 0 {
-                    let at = program.call(|node| node.alloc(attributes, PAGE_BYTES).unwrap_or(0));
+                    let at = program.call(|node| node.alloc(attributes, PAGE_BYTES, 0).unwrap_or(0));
                     program.call(|node| node.publish(slot as u64, at));
                 }
                 let at = program.call(|node| node.lookup(slot as u64));
@@ -314,7 +314,7 @@ fn an_allocation_has_its_own_block_size_and_homes() {
             let homes = |program: &mut Program, homes: Placement, slot: u64| {
                 if program.me() == 0 {
                     let at = program.call(|node| {
-                        node.alloc(Attributes { block, homes, ..node.alloc_defaults() }, 8 * PAGE_BYTES).unwrap_or(0)
+                        node.alloc(Attributes { block, homes, ..node.alloc_defaults() }, 8 * PAGE_BYTES, 0).unwrap_or(0)
                     });
                     program.call(|node| node.publish(slot, at));
                 }
@@ -362,7 +362,7 @@ fn an_access_across_arenas_gets_blocks_of_both_sizes() {
                     for &(_, bytes, attributes) in &all {
                         // To the end of the arena, so that its last block has been handed out.
                         if bytes < 1 << 20 {
-                            assert_ne!(program.call(|node| node.alloc(attributes, bytes).unwrap_or(0)), 0);
+                            assert_ne!(program.call(|node| node.alloc(attributes, bytes, 0).unwrap_or(0)), 0);
                         }
                     }
                 }

@@ -550,8 +550,8 @@ pub fn an_exhausted_segment_gives_null() {
             if zone == Some(me) {
                 let attributes =
                     Attributes { block: arena.block(), homes: Placement::Node(me), protocol: arena.protocol() };
-                assert_ne!(program.call(|node| node.alloc(attributes, bytes).unwrap_or(0)), 0);
-                assert_eq!(program.call(|node| node.alloc(attributes, 1).unwrap_or(0)), 0);
+                assert_ne!(program.call(|node| node.alloc(attributes, bytes, 0).unwrap_or(0)), 0);
+                assert_eq!(program.call(|node| node.alloc(attributes, 1, 0).unwrap_or(0)), 0);
             }
         }
         program.barrier();
@@ -563,7 +563,7 @@ pub fn who_allocates_and_frees_small_pieces_asks_nobody() {
     run(2, |program| {
         let turn = |program: &mut Program| {
             let pieces =
-                [64, 200, 4096, 64 << 10].map(|bytes| program.call(|node| node.alloc_plain(bytes).unwrap_or(0)));
+                [64, 200, 4096, 64 << 10].map(|bytes| program.call(|node| node.alloc_plain(bytes, 0).unwrap_or(0)));
             assert!(pieces.iter().all(|&piece| piece != 0));
             for piece in pieces {
                 program.call(|node| node.free(piece));

@@ -1,0 +1,110 @@
+//! Trap bytes where a debugger watches.
+//!
+//! A debugger takes the SIGTRAP of a trap byte for its own business: it stops, and goes on behind the byte. So in a process that is traced from its start
+//! trap bytes become an instruction that does not exist. Its signal, SIGILL, debuggers pass on. Input: modules that have been mapped; SIGILL. Output: other
+//! bytes; a context that goes on in new code.
+//! **Invariant**: only bytes that the trap map has a row for, and that are trap bytes, are changed.
+//!
+//! Limits: whoever blocks or ignores SIGILL dies at such a byte. Source: SDM volume 2 (PUSH: 06 is none in 64-bit mode); ptrace(2); proc(5).
+
+use crate::kernel::owned::PerProcess;
+use crate::kernel::sys;
+use crate::kernel::ucontext::{REG_RIP, Ucontext};
+use crate::libraries::closure::paths::Fd;
+use crate::libraries::modules::{Found, MODULES};
+use crate::process::resume;
+use crate::process::tags;
+use blizzard_contract::Counter;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+const TRAP: u8 = 0xcc;
+/// `push es`.
+const NO_INSTRUCTION: u8 = 0x06;
+const PAGE: u64 = 4096;
+
+static WATCHED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
+
+/// Looks whether this process is traced. SIGILL must be the runtime's by now.
+pub fn watch() {
+    let mut text = [0u8; 1024];
+    let status = sys::open(c"/proc/self/status", libc::O_RDONLY | libc::O_CLOEXEC).map(Fd);
+    let got = status.and_then(|file| sys::read(file.0, &mut text)).unwrap_or(0);
+    WATCHED.store(is_traced(&text[..got]), Ordering::Relaxed);
+    catch_up();
+}
+
+/// Whether `/proc/PID/status` names a tracer.
+fn is_traced(status: &[u8]) -> bool {
+    const LINE: &[u8] = b"\nTracerPid:\t";
+    let at = status.windows(LINE.len()).position(|w| w == LINE);
+    at.and_then(|at| status.get(at + LINE.len())).is_some_and(|digit| digit.is_ascii_digit() && *digit != b'0')
+}
+
+/// Replaces the trap bytes of the modules that have come since the last time, and are mapped by now.
+pub fn catch_up() {
+    if !WATCHED.load(Ordering::Relaxed) {
+        return;
+    }
+    // Writes to what is mapped privately, whatever its rights are.
+    let Ok(memory) = sys::open(c"/proc/self/mem", libc::O_RDWR | libc::O_CLOEXEC).map(Fd) else { return };
+    let mut page = Page { at: 0, bytes: [0; PAGE as usize], is_changed: false };
+    MODULES.each_new_trap(|at| {
+        if at & !(PAGE - 1) != page.at {
+            page.write(&memory);
+            page = Page::read(&memory, at & !(PAGE - 1));
+        }
+        let byte = &mut page.bytes[(at - page.at) as usize];
+        if *byte == TRAP {
+            *byte = NO_INSTRUCTION;
+            page.is_changed = true;
+        }
+    });
+    page.write(&memory);
+}
+
+/// A page of old code.
+struct Page {
+    at: u64,
+    bytes: [u8; PAGE as usize],
+    is_changed: bool,
+}
+
+impl Page {
+    /// What cannot be read has no trap bytes.
+    fn read(memory: &Fd, at: u64) -> Page {
+        let mut page = Page { at, bytes: [0; PAGE as usize], is_changed: false };
+        let _ = sys::pread(memory.0, &mut page.bytes, at);
+        page
+    }
+
+    /// What cannot be written keeps them: the debugger stops there.
+    fn write(&self, memory: &Fd) {
+        if self.is_changed {
+            let _ = sys::pwrite(memory.0, &self.bytes, self.at);
+        }
+    }
+}
+
+/// Lets a context that has come to such a byte go on in new code. False: it has not.
+pub fn go_on(context: &mut Ucontext) -> bool {
+    if !WATCHED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let Found::Instruction(new) = MODULES.find(context.gregs[REG_RIP]) else { return false };
+    tags::count(Counter::Traps);
+    context.gregs[REG_RIP] = new;
+    resume::reestablish(context);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tracer_is_seen() {
+        assert!(is_traced(b"Name:\tx\nPPid:\t3\nTracerPid:\t17\nUid:\t0\n"));
+        assert!(!is_traced(b"Name:\tx\nPPid:\t3\nTracerPid:\t0\nUid:\t0\n"));
+        assert!(!is_traced(b"Name:\tx\n") && !is_traced(b"\nTracerPid:\t"));
+    }
+}

@@ -104,7 +104,7 @@ pub fn main(commit: &'static str) -> ExitCode {
         Command::Inspect(command) => command.execute(),
         Command::Doctor(command) => command.execute(),
         Command::Cache(command) => command.execute(),
-        Command::Overhead(command) => command.execute(),
+        Command::Overhead(command) => command.execute(commit),
         Command::Bench(command) => command.execute(),
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),

@@ -1,6 +1,6 @@
 //! What Blizzard's checks cost: the programs, how they are built, and how they are measured.
 //!
-//! Input: the sources in `programs/`, and what the machine has installed. Output: for each [`Workload`] the ratios that `blizzard overhead`
+//! Input: the sources in `programs/`, and what the machine has installed. Output: for each `Workload` the ratios that `blizzard overhead`
 //! measures, and those of other tools in rounds of their own with the original ([`others`]). Times are those of processor time.
 
 pub mod others;

@@ -35,9 +35,13 @@ impl Error {
         Error { what: what.into(), causes: Vec::new(), help: None, refusals: Vec::new() }
     }
 
-    /// Adds a `caused by:` line.
+    /// Adds a `caused by:` line. Names of temporary files (`tempfile`: `… at path "…"`) say nothing to users.
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
-        self.causes.push(cause.to_string());
+        let mut cause = cause.to_string();
+        if let Some(end) = cause.find(" at path \"") {
+            cause.truncate(end);
+        }
+        self.causes.push(cause);
         self
     }
 

@@ -80,7 +80,9 @@ pub fn main(commit: &'static str) -> ExitCode {
     let parsed = definitions.try_get_matches_from(args).and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(e) if e.use_stderr() => {
+        Err(mut e) if e.use_stderr() => {
+            // An unknown option is none of the program's: the advice to hide it behind `--` would name a program.
+            e.remove(clap::error::ContextKind::Suggested);
             let text = e.render();
             messages::tell(&if messages::in_colour() { text.ansi().to_string() } else { text.to_string() });
             return ExitCode::from(2);
@@ -104,7 +106,7 @@ pub fn main(commit: &'static str) -> ExitCode {
         Command::Inspect(command) => command.execute(),
         Command::Doctor(command) => command.execute(),
         Command::Cache(command) => command.execute(),
-        Command::Overhead(command) => command.execute(),
+        Command::Overhead(command) => command.execute(commit),
         Command::Bench(command) => command.execute(),
         Command::Demo(command) => command.execute(),
         Command::Stress(command) => command.execute(),

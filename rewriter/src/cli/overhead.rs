@@ -9,6 +9,7 @@ use crate::base::learnt::Knowledge;
 use crate::base::messages;
 use crate::base::options::Options;
 use crate::base::output_file::write_report;
+use crate::cli::itself::overview;
 use crate::cli::run::command;
 use crate::cli::shared::arguments::ProgramAndArgs;
 use crate::cli::shared::input;
@@ -20,7 +21,9 @@ use crate::read::rewritten;
 use crate::reports::overhead::counts::{self, Counted};
 use crate::reports::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
 use crate::reports::overhead::process::{Job, Replay};
+use crate::reports::overhead::render::command_line;
 use crate::reports::overhead::report::{CodeSize, Report};
+use crate::reports::overhead::setting::Setting;
 use crate::reports::overhead::variants::Variant;
 use crate::reports::overhead::{hot_spots, html, render};
 use clap::Args;
@@ -76,8 +79,8 @@ pub struct OverheadCommand {
 }
 
 impl OverheadCommand {
-    /// Measures and prints.
-    pub fn execute(self) -> Result<ExitCode> {
+    /// Measures and prints. `commit`: of this build.
+    pub fn execute(self, commit: &str) -> Result<ExitCode> {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let input = input::read(&input::find_program(name)?)?;
         if rewritten::rewritten_with(&input.bytes).is_some() {
@@ -112,12 +115,15 @@ impl OverheadCommand {
                 Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::tests() })?.0)
             }
         };
+        let own = std::iter::once("blizzard".to_owned());
+        let line: Vec<String> = own.chain(words(&std::env::args_os().skip(1).collect::<Vec<_>>())).collect();
+        let setting = Setting::now(command_line(&line), overview::version(commit));
         let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
         let mut timing = measure(&plan, &mut signals)?;
         let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
         let added = counted.as_ref().map(hot_spots::counts);
         let (counts, files) = added.map_or((None, None), |(counts, files)| (Some(counts), Some(files)));
-        let report = Report { program: shown, args: words(args), code_bytes: sizes, timing, counts };
+        let report = Report { program: shown, args: words(args), setting, code_bytes: sizes, timing, counts };
         if let Some(path) = &self.html {
             let page = html::page(&report, counted.as_ref().zip(files.as_ref()));
             write_report(path, page.as_bytes())

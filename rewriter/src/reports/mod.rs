@@ -8,6 +8,8 @@ pub mod inspect;
 
 pub mod decisions;
 
+pub(crate) mod debug_file;
+
 pub mod overhead;
 
 pub(crate) mod places;

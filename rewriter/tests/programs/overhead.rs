@@ -87,22 +87,31 @@ fn all_forms_are_compared_with_the_original() {
     let (out, err, status) = bench.run(&["-r", "2", "--", "./prog"]);
     assert_eq!((err.as_str(), status), ("", 0));
     let names = ["original", "relocated", "loads only", "stores only", "all", "all + polls", "guarded"];
-    let rows: Vec<_> = out.lines().skip(3).take(names.len()).collect();
+    let rows: Vec<_> = out.lines().skip(4).take(names.len()).collect();
     for (row, name) in rows.iter().zip(names) {
         assert!(row.starts_with(&format!("{name} ")), "{out}");
     }
     assert!(out.starts_with("./prog: 2 runs of each, in turn"), "{out}");
+    assert!(out.lines().nth(1).unwrap().starts_with("noise: the original itself takes "), "{out}");
     assert!(!out.contains("all shared"), "{out}");
     let (out, _, status) = bench.run(&["-r", "1", "--no-counts", "--variants", "guarded", "--shared", "--", "./prog"]);
     assert!(status == 0 && out.contains("guarded ") && out.contains("all shared "), "{out}");
     let report = bench.json(&["-r", "3", "--variants", "all", "--", "./prog"]);
     let variants = report["variants"].as_array().unwrap();
     assert_eq!(variants.len(), 2);
+    let middle = |variant: &serde_json::Value| {
+        let mut seconds: Vec<_> =
+            variant["cpu_seconds"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
+        seconds.sort_by(f64::total_cmp);
+        seconds[1]
+    };
     for variant in variants {
         assert_eq!(variant["cpu_seconds"].as_array().unwrap().len(), 3);
         let ratio = &variant["ratio"];
         let value = |name: &str| ratio[name].as_f64().unwrap();
         assert!(0.0 < value("min") && value("min") <= value("median") && value("median") <= value("max"));
+        // Seconds and ratios agree.
+        assert!((value("median") * middle(&variants[0]) / middle(variant) - 1.0).abs() < 1e-9, "{report}");
     }
     assert!(
         report["code_bytes"][1]["program"].as_u64().unwrap() > report["code_bytes"][0]["program"].as_u64().unwrap()
@@ -154,17 +163,29 @@ fn the_page_is_whole_and_needs_nothing_else() {
     let bench = Bench::new(&format!(
         "{TOUCH}\nint main(void) {{ shared = malloc(999); memset(shared, 1, 999); touch(500000); return 0; }}"
     ));
-    bench.json(&["-r", "1", "--variants", "all", "--html", "page.html", "--", "./prog", "<script>"]);
+    let report = bench.json(&["-r", "1", "--variants", "all", "--html", "page.html", "--", "./prog", "<script>"]);
     let page = fs::read_to_string(bench.at("page.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     for outside in ["<script", "http:", "https:", "src=", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert!(page.contains("&lt;script&gt;") && page.contains("load, checked inline (2 instructions)"), "{page}");
+    assert!(
+        page.contains("noise is unknown")
+            && page.contains("&lt;script&gt;")
+            && page.contains("load, checked inline (2 instructions)"),
+        "{page}"
+    );
+    assert!(page.contains("-r 1 --variants all --html page.html -- ./prog"));
+    for what in ["version", "date", "machine"] {
+        assert!(page.contains(report["setting"][what].as_str().unwrap()), "{what}");
+    }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     let (_, err, status) = bench.run(&["-r", "1", "--html", "no/such/folder.html", "--", "./prog"]);
     assert_eq!(status, 1);
-    assert!(err.starts_with("blizzard: error: cannot write the page no/such/folder.html"), "{err}");
+    assert!(
+        err.starts_with("blizzard: error: cannot write the page no/such/folder.html") && !err.contains("at path"),
+        "{err}"
+    );
 }
 
 fn threads_children_and_libraries_opened_later_count() {

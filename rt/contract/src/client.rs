@@ -41,7 +41,7 @@ pub struct BzApi {
     pub fetch_add_u64: extern "C" fn(*mut u64, u64) -> u64,
     pub reduce_sum_u64: extern "C" fn(u64) -> u64,
     pub reduce_sum_f64: extern "C" fn(f64) -> f64,
-    /// The process's next `fork` creates the next node; gives its number. Node 0 of a run with [`RegionHeader::forks`] only.
+    /// The process's next `fork` creates the next node; gives its number. Node 0 of a run with `RegionHeader::forks` only.
     pub create_begin: extern "C" fn() -> u32,
     /// What that `fork` returned in node 0.
     pub create_end: extern "C" fn(i32),

@@ -88,7 +88,7 @@ pub enum Counter {
     UserTimers,
     /// Bytes that arrived through bulk channels (section 3.4).
     BulkBytes,
-    /// Tag changes that table 2 does not allow; looked for in runs with [`tempest_flags::DEBUG`].
+    /// Tag changes that table 2 does not allow; looked for in runs with `tempest_flags::DEBUG`.
     BadTagChanges,
     /// Blocks asked for before they were missed, because the misses before them were as before (`coherence::trail` of the runtime).
     AskedAhead,

@@ -46,7 +46,7 @@ pub struct RegionHeader {
     /// `nodes * nodes` rings; ring (src, dst) at index `src * nodes + dst`.
     pub rings_off: u64,
     pub ring_bytes: u64,
-    /// `fill_bytes` bytes of [`TAG_INVALID`], mapped privately over the segment's part of the tag table, so that
+    /// `fill_bytes` bytes of `TAG_INVALID`, mapped privately over the segment's part of the tag table, so that
     /// untouched shared memory starts Invalid without a write per tag.
     pub fill_off: u64,
     pub fill_bytes: u64,
@@ -54,7 +54,7 @@ pub struct RegionHeader {
     pub abort: u32,
     /// Number of the coherence protocol, from 1: `blizzard_protocol::list` has them.
     pub protocol: u32,
-    /// 1: the launcher starts node 0 only, which creates the others by `fork` (see [`crate::forks`]).
+    /// 1: the launcher starts node 0 only, which creates the others by `fork` (see `crate::forks`).
     pub forks: u32,
     /// Such a run only. Written once by node 0, after `fork_limits`: how many nodes are homes. 0: node 0 still runs alone.
     pub fork_homes: u32,

@@ -1,6 +1,6 @@
 //! The protocols that there are.
 //!
-//! A protocol is a folder with a type that implements [`Protocol`], and one line in [`protocols`] below. The line gives its name, and, by its place, its number
+//! A protocol is a folder with a type that implements [`Protocol`], and one line in `protocols` below. The line gives its name, and, by its place, its number
 //! ([`ProtocolId`]) and the numbers of its messages.
 
 use crate::bugs::has_bug;

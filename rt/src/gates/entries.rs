@@ -152,7 +152,7 @@ pub unsafe extern "C" fn vsib() {
 /// `GATE_GROUP`: on return all ranges of a chain are accessible at once. Clobbers nothing.
 ///
 /// # Safety
-/// Called from rewritten code with the address of a chain of [`GroupRange`]s as stack argument.
+/// Called from rewritten code with the address of a chain of `GroupRange`s as stack argument.
 #[unsafe(naked)]
 pub unsafe extern "C" fn group() {
     naked_asm!(
@@ -371,8 +371,8 @@ extern "C" fn on_group(frame: &mut Frame) {
 }
 
 /// Run-time addresses of the gates, in the order of their slots in the private context page:
-/// [`contract::GATE_MISS`], [`contract::GATE_POLL`], [`contract::GATE_STRING`], [`contract::GATE_VSIB`], [`contract::GATE_SYSCALL`], [`contract::GATE_GROUP`],
-/// [`contract::GATE_STACK`]. In a run of
+/// `contract::GATE_MISS`, `contract::GATE_POLL`, `contract::GATE_STRING`, `contract::GATE_VSIB`, `contract::GATE_SYSCALL`, `contract::GATE_GROUP`,
+/// `contract::GATE_STACK`. In a run of
 /// one node nothing is inaccessible, so most system calls are the program's own.
 pub fn addresses(run: Run) -> [u64; 7] {
     let syscall = if run == Run::Alone { syscall_alone as *const () } else { syscall as *const () };

@@ -1,19 +1,19 @@
 //! The ways from the program into the runtime.
 
-/// String instructions, piece by piece.
+// String instructions, piece by piece.
 pub mod string_steps;
 
-/// The string gate.
+// The string gate.
 pub mod strings;
 
-/// A stack pointer that has become an address of shared memory.
+// A stack pointer that has become an address of shared memory.
 pub mod shared_stack;
 
-/// Trap bytes at old addresses.
+// Trap bytes at old addresses.
 pub mod trap;
 
-/// The gates: they save registers, call the node, and restore them.
+// The gates: they save registers, call the node, and restore them.
 pub mod entries;
 
-/// The functions of `blizzard.h`.
+// The functions of `blizzard.h`.
 pub mod blizzard_h;

@@ -4,7 +4,7 @@
 //! aliasing). A message is written to a line that belongs to another processor, so what waits for such a store waits for that line. Which words
 //! were at the wrong addresses was a matter of how large the runtime's data happened to be: a request and its reply took 185 or 260 ns where the
 //! processors are threads of one core, 300 or 420 ns on two cores. Input and output: a value.
-//! **Invariant**: the head lines of rings, of their slots and of shuttles begin at multiples of 128 ([`crate::transport::ring`]); an [`Unaliased`] value begins 64
+//! **Invariant**: the head lines of rings, of their slots and of shuttles begin at multiples of 128 (`crate::transport::ring`); an [`Unaliased`] value begins 64
 //! bytes behind one. Larger objects begin at a page, so that their place does not depend on the others.
 
 use core::ops::Deref;

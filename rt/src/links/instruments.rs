@@ -2,7 +2,7 @@
 //!
 //! Purpose: `blizzard stress` wants messages to meet nodes in as many moments as possible, and `blizzard bench` wants to know where the time
 //! of a miss goes. Both use a second runtime, built with the feature `instruments`; in the runtime that programs get, every function
-//! here is empty. Input: the words [`contract::instrument`] of the node's own context page, which the stress or bench program itself
+//! here is empty. Input: the words `contract::instrument` of the node's own context page, which the stress or bench program itself
 //! writes. Output: delays; the time-stamp counter at each [`Step`] of the last miss, in the same words.
 //! **Invariant**: nothing here decides anything of a protocol; a delay only takes time.
 //! Source: gem5's Ruby tester (random delays); Reinhardt 1996, tables 3.1 and 4.1 (steps of a miss).

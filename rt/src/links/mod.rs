@@ -2,26 +2,26 @@
 //!
 //! Everything here may be used by a handler of messages: nothing waits.
 
-/// Random delays and times, for tests and measurements.
+// Random delays and times, for tests and measurements.
 pub mod instruments;
 
-/// The bugs that tests plant.
+// The bugs that tests plant.
 pub mod bugs;
 
-/// The launcher looks at a node before it is gone.
+// The launcher looks at a node before it is gone.
 pub mod last_words;
 
-/// How a node ends the run.
+// How a node ends the run.
 pub mod ending;
 
-/// Which nodes there are.
+// Which nodes there are.
 pub mod members;
 
-/// What is wrong with a node that does not answer.
+// What is wrong with a node that does not answer.
 pub mod silence;
 
-/// The segment, the homes and the peers.
+// The segment, the homes and the peers.
 pub mod links;
 
-/// Time spent waiting.
+// Time spent waiting.
 pub mod wait_clock;

@@ -1,7 +1,7 @@
 //! The shared region: what all nodes of a run and the launcher see.
 //!
 //! Purpose: map the memfd that the launcher created and give typed access to its parts. Input: the file descriptor and the node
-//! number of [`crate::node::Boot`]. Output: [`Region`], and a [`Context`] for each node. Layout: [`RegionHeader`].
+//! number of `crate::node::Boot`. Output: [`Region`], and a [`Context`] for each node. Layout: [`RegionHeader`].
 //! **Invariants**: the header is checked against the file's size once and never changes except for `abort` and the two words about
 //! created nodes; every offset handed
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.

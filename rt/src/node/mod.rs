@@ -1,34 +1,34 @@
 //! A node of a run: accesses, messages, waiting.
 
-/// The arenas that a node owns.
+// The arenas that a node owns.
 pub mod arenas;
 
-/// How much signals take of the program's time.
+// How much signals take of the program's time.
 pub mod disturbance;
 
-/// Loops in which the program waits by itself.
+// Loops in which the program waits by itself.
 pub mod spinning;
 
-/// What a node consists of.
+// What a node consists of.
 pub mod node;
 
-/// Whether a timer is due.
+// Whether a timer is due.
 pub mod alarm;
 
-/// Makes the blocks of an access accessible at once.
+// Makes the blocks of an access accessible at once.
 pub mod access;
 
-/// The program's handlers, as the node knows them.
+// The program's handlers, as the node knows them.
 pub mod user_handlers;
 
-/// What is done with each kind of message.
+// What is done with each kind of message.
 pub mod handlers;
 
-/// A node at work.
+// A node at work.
 pub mod waiting;
 
-/// What programs call.
+// What programs call.
 pub mod calls;
 
-/// All of it in a run of one node.
+// All of it in a run of one node.
 pub mod single;

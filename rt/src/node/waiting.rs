@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// See [`enter_kernel`].
+    /// See `enter_kernel`.
     pub fn enter_kernel(&mut self) -> Entered {
         // Nobody drains the queues while this node sleeps.
         let must_wait = |node: &Node| !node.transport.is_drained() || node.engine.owes_answer();

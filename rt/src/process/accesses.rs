@@ -2,7 +2,7 @@
 //!
 //! Purpose: a process forked from a node is *detached*: it has the node's memory as it was, but no part in the protocol, so a range that is not valid there
 //! is an error.
-//! **Invariant**: between a positive answer of [`tags::accessible`] and the access that relies on it no handler runs: handlers run only inside
+//! **Invariant**: between a positive answer of `tags::accessible` and the access that relies on it no handler runs: handlers run only inside
 //! [`process::miss`], [`process::miss_lanes`] and [`process::poll`], on this thread.
 //! Source: design section 5 (atomicity).
 

@@ -1,40 +1,40 @@
 //! The node of this process, the ways into it, and code that was interrupted or has entered.
 
-/// The stack that the node works on.
+// The stack that the node works on.
 pub mod own_stack;
 
-/// Tags as the gates see them.
+// Tags as the gates see them.
 pub mod tags;
 
-/// How a function of `tempest.h` reaches the nodes.
+// How a function of `tempest.h` reaches the nodes.
 pub mod host;
 
-/// The one node, and the ways in.
+// The one node, and the ways in.
 pub mod process;
 
-/// A stack that is not private.
+// A stack that is not private.
 pub mod private_stack;
 
-/// Makes ranges accessible for the gates.
+// Makes ranges accessible for the gates.
 pub mod accesses;
 
-/// Accesses that need several ranges at once.
+// Accesses that need several ranges at once.
 pub mod groups;
 
-/// What a gate saves.
+// What a gate saves.
 pub mod frame;
 
-/// Continuing between a check and what it covers.
+// Continuing between a check and what it covers.
 pub mod resume;
 
-/// Trap bytes where a debugger watches.
+// Trap bytes where a debugger watches.
 pub mod debugged;
 
-/// The piece of a string instruction that is executed.
+// The piece of a string instruction that is executed.
 pub mod string_piece;
 
-/// Gathers and scatters.
+// Gathers and scatters.
 pub mod vsib;
 
-/// Nodes that node 0 creates.
+// Nodes that node 0 creates.
 pub mod creation;

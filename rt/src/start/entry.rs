@@ -2,7 +2,7 @@
 //!
 //! Purpose: [`start`] runs before the dynamic loader and before any instruction of the program. It starts the node, installs the trap
 //! handler, in runs of several nodes arms the system-call gate, loads the interpreter of a dynamic program and rebuilds the
-//! initial stack. [`gates`] are the addresses that rewritten code calls through the private context page.
+//! initial stack. `gates` are the addresses that rewritten code calls through the private context page.
 //! Input: the kernel's initial stack and the [`ModuleInfo`] that the rewriter wrote into the blob. Output: where to jump.
 //! **Invariant**: an error before the program runs is one line on file descriptor 2, or at the launcher, and an exit status that is not
 //! zero: 127, or the node's own once the node is up.

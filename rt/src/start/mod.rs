@@ -1,10 +1,10 @@
 //! How the runtime gets in first.
 
-/// Loads the dynamic loader.
+// Loads the dynamic loader.
 pub mod loader;
 
-/// The program's initial stack.
+// The program's initial stack.
 pub mod stack;
 
-/// The order of all that.
+// The order of all that.
 pub mod entry;

@@ -1,6 +1,6 @@
 //! What all nodes do together: barriers, reductions, broadcasts.
 //!
-//! Purpose: [`Node::collective`] returns when every node has called it, with the combination of all values. Input: a [`Collective`] and up
+//! Purpose: `Node::collective` returns when every node has called it, with the combination of all values. Input: a [`Collective`] and up
 //! to [`VECTOR_WORDS`] words from each node; output: the same words on all. Longer vectors and broadcasts are several collectives.
 //!
 //! Arrivals go up a tree and the result comes down it. Up to [`FLAT_NODES`] nodes all send to node 0; more form a tree in which node `i`

@@ -4,29 +4,29 @@
 //! [`Links`](crate::links::links::Links), so it can neither wait nor touch anything else. The calls of the program, which wait, are in
 //! [`crate::node::calls`]. Input: messages. Output: answers that end the callers' waits.
 
-/// Sets of nodes.
+// Sets of nodes.
 pub mod sets;
 
-/// What is computed.
+// What is computed.
 pub mod op;
 
-/// How programs hold an object.
+// How programs hold an object.
 pub mod handle;
 
-/// Barriers of all nodes, reductions, broadcasts.
+// Barriers of all nodes, reductions, broadcasts.
 pub mod collective;
 
-/// Locks.
+// Locks.
 pub mod lock;
 
-/// Barriers of some nodes, events.
+// Barriers of some nodes, events.
 pub mod group;
 
-/// Counters, remote writes.
+// Counters, remote writes.
 pub mod remote;
 
-/// Publish and lookup.
+// Publish and lookup.
 pub mod slots;
 
-/// All of it, and the end of a node's computation.
+// All of it, and the end of a node's computation.
 pub mod state;

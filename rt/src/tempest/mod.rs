@@ -8,38 +8,38 @@
 //! * it may call the functions of this interface: the node is [lent](crate::process::process::lend) to it;
 //! * what must wait (a miss, a lock, a barrier) is an error that names the handler's kind.
 
-/// Who may use the interface, and the run's settings.
+// Who may use the interface, and the run's settings.
 pub mod owner;
 
-/// The program's registers, kept while its handlers run.
+// The program's registers, kept while its handlers run.
 pub mod saved_state;
 
-/// Calls of handlers.
+// Calls of handlers.
 pub mod invocation;
 
-/// Sections 3.1 and 3.2.
+// Sections 3.1 and 3.2.
 pub mod pages;
 
-/// Section 3.3.
+// Section 3.3.
 pub mod messages;
 
-/// Section 3.4.
+// Section 3.4.
 pub mod bulk;
 
-/// Section 3.5.
+// Section 3.5.
 pub mod timers;
 
-/// Which handler is next, and waiting for it.
+// Which handler is next, and waiting for it.
 pub mod events;
 
-/// Sections 3.1.4 and 3.2.7.
+// Sections 3.1.4 and 3.2.7.
 pub mod faults;
 
-/// Section 3.6.
+// Section 3.6.
 pub mod threads;
 
-/// The start.
+// The start.
 pub mod interface;
 
-/// The functions by name.
+// The functions by name.
 pub mod api;

@@ -70,7 +70,7 @@ pub fn tool(program: &str) -> Command {
     Command::new(need(program))
 }
 
-/// A command of the shell that runs `line`. Skips the running test if one of its commands is a program of [`PACKAGES`] that
+/// A command of the shell that runs `line`. Skips the running test if one of its commands is a program of `PACKAGES` that
 /// is not there.
 pub fn shell_command(line: &str) -> Command {
     // The first word of each command.

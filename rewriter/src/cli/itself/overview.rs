@@ -57,7 +57,7 @@ fn overview(root: &Command) -> String {
 }
 
 /// One line.
-fn version(commit: &str) -> String {
+pub(crate) fn version(commit: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     if commit.is_empty() { version.to_owned() } else { format!("{version} (commit {commit})") }
 }

@@ -8,6 +8,7 @@ use crate::cli::shared::print::print_bytes;
 use clap::Args;
 use clap_complete::Shell;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,17 +61,44 @@ impl ManCommand {
 /// The pages by their files' names: `blizzard.1`, `blizzard-run.1`, and so on.
 fn pages(definitions: clap::Command) -> Vec<(String, Vec<u8>)> {
     let mut root = definitions.disable_help_subcommand(true);
+    let source = format!("blizzard {}", root.get_version().unwrap_or_default());
     root.build();
     let mut all = Vec::new();
     let mut left = vec![root];
     while let Some(command) = left.pop() {
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
         left.extend(command.get_subcommands().filter(|command| !command.is_hide_set()).cloned());
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page).expect("writing to memory cannot fail");
+        let page = page(command, &source).expect("writing to memory cannot fail");
         all.push((format!("{name}.1"), page));
     }
     all
+}
+
+/// One page: what the crate makes of a command, but examples keep their lines. `source`: name and version, for the last line.
+fn page(command: clap::Command, source: &str) -> std::io::Result<Vec<u8>> {
+    let examples = command.get_after_help().map(|text| text.to_string());
+    let man = clap_mangen::Man::new(command.clone()).source(source).manual("Blizzard");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(text) = examples {
+        let (title, lines) = text.split_once(":\n").unwrap_or(("Notes", &text));
+        writeln!(page, ".SH {}\n.nf", title.to_uppercase())?;
+        for line in lines.lines() {
+            let line = line.trim_start().replace('\\', "\\\\").replace('-', "\\-");
+            // A line that begins like this is one of commands of troff.
+            let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+            writeln!(page, "{guard}{line}")?;
+        }
+        writeln!(page, ".fi")?;
+    }
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -80,7 +108,7 @@ mod tests {
     #[test]
     fn each_command_has_a_page() {
         let cache = clap::Command::new("cache")
-            .subcommand(clap::Command::new("clean"))
+            .subcommand(clap::Command::new("clean").after_help("Examples:\n  blizzard cache clean\n  ./x a\\b"))
             .subcommand(clap::Command::new("add").hide(true));
         let pages = pages(clap::Command::new("blizzard").subcommand(clap::Command::new("run")).subcommand(cache));
         for name in ["blizzard.1", "blizzard-run.1", "blizzard-cache.1", "blizzard-cache-clean.1"] {
@@ -88,6 +116,9 @@ mod tests {
             let text = String::from_utf8_lossy(page);
             assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{name}: {text}");
         }
+        let (_, clean) = pages.iter().find(|(file, _)| file == "blizzard-cache-clean.1").unwrap();
+        let clean = String::from_utf8_lossy(clean);
+        assert!(clean.contains(".SH EXAMPLES\n.nf\nblizzard cache clean\n\\&./x a\\\\b\n.fi\n"), "{clean}");
         assert!(!pages.iter().any(|(file, _)| file.contains("cache-add")), "hidden commands have no page");
     }
 }

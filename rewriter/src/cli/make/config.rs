@@ -20,11 +20,14 @@ use std::process::ExitCode;
 /// memcpy. Which flags do that depends on the compiler: name yours if it is not cc. Clang still calls
 /// memset to clear structures of more than 128 bytes, and at -O0 memcpy too.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
     cc -O2 heat.c $(blizzard config --cflags --libs) -o heat\n  \
     clang -c heat.c $(blizzard config --cflags --no-libraries --compiler clang)\n  \
     blizzard config --install inst    # for pkg-config, CMake, Cargo, m4, gdb\n  \
-    gdb -x $(blizzard config --gdb) heat.blz")]
+    gdb -x $(blizzard config --gdb) heat.blz"
+)]
 pub struct ConfigCommand {
     /// Flags for compiling
     #[arg(long, required_unless_present_any = ["libs", "m4", "gdb", "install"])]

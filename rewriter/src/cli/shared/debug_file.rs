@@ -1,21 +1,11 @@
 //! Finding the separate file with a stripped program's symbols and debug information.
 //!
-//! Input: the program, and perhaps the file that the user names. Output: the file, read, which is certain to be the program's: it has the same
-//! build id, or the checksum that the program's `.gnu_debuglink` gives. Places are those where gdb looks (its manual, "Separate Debug
-//! Files"): by build id, then by the link's name next to the program, in `.debug` there, and below the global folder.
+//! Input: the program, and perhaps the file that the user names. Output: the file, read, which is certain to be the program's.
 
 use crate::base::error::{Error, Result};
 use crate::cli::shared::input::{self, Input};
-use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-
-/// Where Debian and others put them.
-const GLOBAL: &str = "/usr/lib/debug";
-
-type Elf<'a> = ElfFile64<'a, LittleEndian>;
+use crate::reports::debug_file::{Elf, belongs, has_its_own, places};
+use std::path::Path;
 
 /// The debug file of `program`; `asked`: what the user says; None: where debuggers look.
 ///
@@ -25,20 +15,20 @@ pub fn find(program: &Input, asked: Option<&Path>) -> Result<Input> {
     let name = &program.name;
     let elf =
         Elf::parse(&*program.bytes).map_err(|e| Error::new(format!("{name}: is not an ELF program")).because(e))?;
-    if has_contents(&elf, ".debug_info") || has_contents(&elf, ".zdebug_info") {
+    if has_its_own(&elf) {
         return Err(Error::new(format!("{name}: has debug information of its own")).help("leave --debug-file out"));
     }
     if let Some(asked) = asked {
         let file = input::read(asked)?;
-        return match belongs(&elf, &file) {
+        return match belongs(&elf, &file.bytes) {
             None => Ok(file),
             Some(why) => Err(Error::new(format!("{}: is no debug file of {name}", file.name)).because(why)),
         };
     }
-    let places = places(&elf, &program.path, Path::new(GLOBAL));
+    let places = places(&elf, &program.path);
     for place in places.iter().filter(|place| place.is_file()) {
         let file = input::read(place)?;
-        if belongs(&elf, &file).is_none() {
+        if belongs(&elf, &file.bytes).is_none() {
             return Ok(file);
         }
     }
@@ -53,52 +43,11 @@ pub fn find(program: &Input, asked: Option<&Path>) -> Result<Input> {
         .help("install its package of debug symbols (NAME-dbgsym), or name the file: --debug-file=FILE"))
 }
 
-fn has_contents(elf: &Elf, section: &str) -> bool {
-    elf.section_by_name(section).is_some_and(|s| s.kind() != object::SectionKind::UninitializedData && s.size() > 0)
-}
-
-fn places(elf: &Elf, program: &Path, global: &Path) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    if let Ok(Some([first, rest @ ..])) = elf.build_id() {
-        let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-        all.push(global.join(format!(".build-id/{first:02x}/{rest}.debug")));
-    }
-    if let (Ok(Some((name, _))), Ok(program)) = (elf.gnu_debuglink(), program.canonicalize()) {
-        let name = OsStr::from_bytes(name);
-        let folder = program.parent().unwrap_or(Path::new("/"));
-        let below = global.join(folder.strip_prefix("/").unwrap_or(folder));
-        all.extend([folder.join(name), folder.join(".debug").join(name), below.join(name)]);
-    }
-    all
-}
-
-/// Why `file` is none of the program's; None: it is.
-fn belongs(program: &Elf, file: &Input) -> Option<String> {
-    let debug = match Elf::parse(&*file.bytes) {
-        Ok(debug) => debug,
-        Err(e) => return Some(e.to_string()),
-    };
-    let hex = |id: &[u8]| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    match (program.build_id(), debug.build_id(), program.gnu_debuglink()) {
-        (Ok(Some(a)), Ok(Some(b)), _) if a != b => return Some(format!("its build id is {}, not {}", hex(b), hex(a))),
-        (Ok(Some(_)), Ok(Some(_)), _) => {}
-        (_, _, Ok(Some((_, crc)))) => {
-            let found = crc32fast::hash(&file.bytes);
-            if found != crc {
-                return Some(format!("its checksum is {found:08x}, not {crc:08x} as .gnu_debuglink says"));
-            }
-        }
-        _ => return Some("the program has no build id and no .gnu_debuglink section to tell by".to_owned()),
-    }
-    let useful = has_contents(&debug, ".debug_info")
-        || has_contents(&debug, ".zdebug_info")
-        || debug.symbols().any(|s| s.is_definition());
-    (!useful).then(|| "it holds neither debug information nor symbols".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reports::overhead::symbols::Symbols;
+    use object::{Object, ObjectSymbol};
     use std::fs;
     use std::process::Command;
 
@@ -125,6 +74,12 @@ mod tests {
             let at = |name: &str| folder.path().join(name);
             let found = find(&program, None).unwrap();
             assert_eq!(found.path.file_name(), at("full.debug").file_name());
+            let main = {
+                let elf = Elf::parse(&*found.bytes).unwrap();
+                elf.symbols().find(|s| s.name() == Ok("main")).unwrap().address()
+            };
+            let symbols = Symbols::of(&program.path);
+            assert_eq!((symbols.name(main).as_str(), symbols.line(main).as_deref()), ("main", Some("p.c:1")));
             assert!(find(&program, Some(&at("full.debug"))).is_ok());
             let why = if build_id == "sha1" { "its build id is" } else { "its checksum is" };
             let error = find(&program, Some(&at("other.debug"))).unwrap_err();

@@ -78,6 +78,11 @@ impl Place {
         self.classes.iter().filter(|(class, _)| class.is_check()).map(|(_, e)| e.times).sum()
     }
 
+    /// Executed instructions relative to the program's own.
+    pub fn growth(&self) -> f64 {
+        (self.instructions + self.inserted) as f64 / self.instructions.max(1) as f64
+    }
+
     /// Executed polls.
     pub fn polls(&self) -> u64 {
         self.classes.get(&Class::Poll).map_or(0, |e| e.times)
@@ -116,6 +121,26 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// The classes, what costs most first.
+    pub fn dearest_first(&self) -> Vec<(Class, Executed)> {
+        let mut all: Vec<_> = self.classes.iter().map(|(&class, &executed)| (class, executed)).collect();
+        all.sort_by_key(|(_, e)| std::cmp::Reverse((e.inserted, e.times)));
+        all
+    }
+
+    /// What the runtime counted that costs time, in the words of people.
+    pub fn of_the_runtime(&self) -> [(&'static str, u64); 6] {
+        let count = |name: &str| self.runtime.get(name).copied().unwrap_or(0);
+        [
+            ("misses (cold)", count("read_misses") + count("write_misses")),
+            ("straddles and false misses", count("false_misses")),
+            ("polls taken", count("polls_taken")),
+            ("gathers and strings by runtime", count("vsib_calls") + count("string_calls")),
+            ("traps", count("traps")),
+            ("system calls", count("syscalls")),
+        ]
+    }
+
     /// Instructions, inserted ones, accesses, checks and polls so far.
     fn sums(&self) -> [u64; 5] {
         let of = |is: fn(Class) -> bool| self.classes.iter().filter(|(c, _)| is(**c)).map(|(_, e)| e.times).sum();
@@ -220,6 +245,9 @@ fn highest(places: Places, files: &Files, loops: bool) -> Vec<Place> {
     for place in &mut list {
         let symbols = &files[place.module];
         place.name = symbols.name(place.address);
+        if let (true, Some(inlined)) = (loops, symbols.inlined_at(place.address, place.end - 1)) {
+            place.name += &format!(" (inlined: {inlined})");
+        }
         place.source = symbols.line(place.address);
         if let (true, Some(first), Some(last)) = (loops, &place.source, symbols.line(place.end - 1)) {
             // Lines of one file are a range.

@@ -3,13 +3,15 @@
 //!
 //! Input: the report, the counts. Output: a page.
 //!
-//! No script, no font, no image from elsewhere: the file can be mailed. **Invariant**: all text from the program is escaped.
+//! No script, no font, no image from elsewhere: the file can be mailed. Words and figures are those of [`crate::reports::overhead::render`].
+//! On a narrow screen each row of a table becomes a block, and each figure has its column's name in front of it. **Invariant**: all text from
+//! the program is escaped.
 
 use crate::insert::block_table::Site;
 use crate::plan::decision::Class;
 use crate::reports::overhead::counts::Counted;
 use crate::reports::overhead::hot_spots::{Counts, Files, Place};
-use crate::reports::overhead::render::{bytes, grouped};
+use crate::reports::overhead::render::{bytes, command_line, grouped};
 use crate::reports::overhead::report::Report;
 use crate::reports::overhead::variants::{Spread, Variant};
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
@@ -20,29 +22,42 @@ use std::fmt::{self, Display, Write};
 const LONGEST_LISTING: usize = 200;
 /// Loops that are listed.
 const LISTED_LOOPS: usize = 5;
-/// Width of bars, in pixels.
-const WIDTH: f64 = 560.0;
 
 const STYLE: &str = "
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #1b1f24; background: #fff; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2em; } h3 { font-size: 1em; margin: 1.5em 0 .3em; }
-code, pre, .n { font-family: ui-monospace, monospace; font-size: 13px; }
-table { border-collapse: collapse; } th { text-align: left; font-weight: 600; } th, td { padding: 2px 10px 2px 0; vertical-align: top; }
-.n { text-align: right; white-space: nowrap; } .dim { color: #68707a; } .note { color: #7a4b00; }
+:root { color-scheme: light dark; --text: #1b1f24; --dim: #5c646e; --back: #fff; --line: #d8dde3; --note: #7a4b00; --note-back: #fff6e5;
+--own: #b9c2cb; --p0: #d5553a; --p1: #e69f2e; --p2: #8a6d3b; --p3: #3f86b5; --p4: #8673b5; --bar: #3f86b5; }
+@media (prefers-color-scheme: dark) { :root { --text: #e3e7ec; --dim: #9aa4af; --back: #15191e; --line: #343b44; --note: #f0c674;
+--note-back: #2b2416; --own: #5b6570; --p0: #e2694f; --p1: #e0a23f; --p2: #b08d54; --p3: #5aa0d0; --p4: #a08fd0; --bar: #5aa0d0; } }
+* { box-sizing: border-box; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 1200px; margin: 1.5em auto; padding: 0 1em; color: var(--text); background: var(--back); }
+h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin: 2em 0 .3em; } h3 { font-size: 1em; margin: 1.5em 0 .3em; }
+h1, h3, code, dd, .note { overflow-wrap: anywhere; }
+code, .n { font-family: ui-monospace, monospace; font-size: 13px; } h1 code { font-size: 1em; }
+.dim { color: var(--dim); } .note { color: var(--note); background: var(--note-back); padding: .4em .7em; border-radius: 4px; margin: .5em 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 1em; margin: 1em 0; } dt { color: var(--dim); } dd { margin: 0; }
+table { border-collapse: collapse; width: 100%; } th { text-align: left; font-weight: 600; border-bottom: 1px solid var(--line); }
+th, td { padding: 3px 12px 3px 0; vertical-align: top; } .n { text-align: right; white-space: nowrap; } th.n { font: inherit; font-weight: 600; }
+th:last-child, td:last-child { padding-right: 0; } .bar { width: 28%; min-width: 140px; } svg { display: block; width: 100%; height: 16px; overflow: visible; }
 .legend span { display: inline-block; margin-right: 1.2em; } .legend i { display: inline-block; width: 12px; height: 12px; margin-right: 5px; }
-.listing td { padding: 0 10px 0 0; } .listing tr.c0 td { background: #fdeceb; } .listing tr.c1 td { background: #fff3e0; }
-.listing tr.c2 td { background: #e9f3ec; } .listing tr.c3 td { background: #ece9f8; } .scroll { overflow-x: auto; }
+.name code { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; }
+.counts { width: auto; } .listing { width: auto; } .listing td:nth-child(3) { white-space: nowrap; }
+.listing td { padding-top: 0; padding-bottom: 0; } .listing td:first-child, .listing th:first-child { padding-left: 8px; border-left: 4px solid transparent; }
+@media (max-width: 760px) { thead { display: none; } table, .counts, .listing { display: block; width: 100%; } tbody { display: block; }
+tr { display: flex; flex-wrap: wrap; gap: 0 14px; padding: 6px 0; border-bottom: 1px solid var(--line); } td { padding: 0; } .n { text-align: left; }
+td[data-is]::before { content: attr(data-is) ' '; color: var(--dim); font: 13px system-ui, sans-serif; } td:empty { display: none; }
+.name, .bar { flex-basis: 100%; } .name { order: -2; } .bar { order: -1; padding: 3px 0; }
+.listing tr { padding: 2px 0; } .listing td:first-child { min-width: 6em; } .listing .why { flex-basis: 100%; padding-left: 12px; } }
 ";
 
-/// What a bar is made of: name, colour, and the classes whose insertions it shows.
+/// What a bar is made of: name, colour's variable, and the classes whose insertions it shows.
 const PARTS: [(&str, &str, &[Class]); 5] = [
-    ("checks of loads", "#d9534f", &[Class::Load]),
-    ("checks of stores", "#f0a04b", &[Class::Store]),
-    ("checks by range, gathers", "#8a6d3b", &[Class::Range, Class::String, Class::Lanes]),
-    ("merged and hoisted checks", "#5b8fb0", &[Class::Apart, Class::Merged, Class::Hoisted, Class::Strip]),
-    ("polls and tests of the stack pointer", "#8673b5", &[Class::Poll, Class::StackTest]),
+    ("checks of loads", "--p0", &[Class::Load]),
+    ("checks of stores", "--p1", &[Class::Store]),
+    ("checks by range, gathers", "--p2", &[Class::Range, Class::String, Class::Lanes]),
+    ("merged and hoisted checks", "--p3", &[Class::Apart, Class::Merged, Class::Hoisted, Class::Strip]),
+    ("polls and tests of the stack pointer", "--p4", &[Class::Poll, Class::StackTest]),
 ];
-const OWN: (&str, &str) = ("the program's own instructions", "#b9c2cb");
+const OWN: (&str, &str) = ("the program's own instructions", "--own");
 
 /// Text in HTML.
 struct Text<'x>(&'x str);
@@ -70,58 +85,95 @@ pub fn page(report: &Report, counted: Option<(&Counted, &Files)>) -> String {
 }
 
 fn write(out: &mut String, report: &Report, counted: Option<(&Counted, &Files)>) -> fmt::Result {
-    let command =
-        std::iter::once(&report.program).chain(&report.args).map(String::as_str).collect::<Vec<_>>().join(" ");
+    let command = command_line(std::iter::once(&report.program).chain(&report.args));
     let command = Text(&command);
-    write!(out, "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>Overhead of {command}</title>")?;
+    write!(
+        out,
+        "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>Overhead of {command}</title>"
+    )?;
     writeln!(out, "<style>{STYLE}</style><h1>What checks and polls cost <code>{command}</code></h1>")?;
-    timing(out, report)?;
+    let timing = &report.timing;
+    writeln!(out, "<p class=note>Noise: {}.</p>", Text(&timing.noise()))?;
+    for remark in &timing.remarks {
+        writeln!(out, "<p class=note>Note: {}.</p>", Text(remark))?;
+    }
+    let setting = &report.setting;
+    out.push_str("<dl>");
+    for (what, text) in [
+        ("command", &setting.command_line),
+        ("runs", &timing.of()),
+        ("date", &setting.date),
+        ("machine", &setting.machine),
+        ("Blizzard", &setting.version),
+    ] {
+        writeln!(out, "<dt>{what}<dd>{}", Text(text))?;
+    }
+    out.push_str("</dl>\n");
+    times(out, report)?;
     if let Some(counts) = &report.counts {
-        executed(out, counts)?;
         stacked(out, counts)?;
+        executed(out, counts)?;
         if let Some((counted, files)) = counted {
             listings(out, counts, counted, files)?;
         }
-    }
-    for remark in &report.timing.remarks {
-        writeln!(out, "<p class=note>Note: {}.</p>", Text(remark))?;
     }
     out.push_str("</html>\n");
     Ok(())
 }
 
+/// The beginning of a table. A column's name with `#` in front is one of figures.
+fn table(out: &mut String, class: &str, columns: &[&str]) -> fmt::Result {
+    write!(out, "<table class=\"{class}\"><thead><tr>")?;
+    for name in columns {
+        match name.strip_prefix('#') {
+            Some(name) => write!(out, "<th class=n>{name}")?,
+            None => write!(out, "<th>{name}")?,
+        }
+    }
+    out.push_str("<tbody>\n");
+    Ok(())
+}
+
+/// A figure below the column `name`.
+fn figure(out: &mut String, name: &str, text: impl Display) -> fmt::Result {
+    write!(out, "<td class=n data-is=\"{name}\">{text}")
+}
+
 /// A bar for each variant's ratio, with a line from its least to its greatest.
-fn timing(out: &mut String, report: &Report) -> fmt::Result {
+fn times(out: &mut String, report: &Report) -> fmt::Result {
     let t = &report.timing;
-    let of = match t.runs {
-        1 => "one round".to_owned(),
-        runs => format!("median of {runs} rounds, the line shows the spread"),
-    };
-    writeln!(out, "<h2>Time</h2><p>Processor time relative to the original's; {of}.</p>")?;
+    writeln!(
+        out,
+        "<h2>Time</h2><p>Seconds are processor time{}. The ratio is to the original's seconds{}. The dashed line is the original.</p>",
+        if t.runs > 1 { ", the median of all runs" } else { "" },
+        if t.runs > 1 { "; from .. to, and the line, are the ratios within single rounds" } else { "" }
+    )?;
     let most = t.variants.iter().map(|v| v.ratio.max).fold(1.0, f64::max);
-    let x = |ratio: f64| ratio / most * WIDTH;
-    out.push_str(
-        "<table><tr><th>form<th class=n>ratio<th><th class=n>seconds<th class=n>new code<th class=n>libraries\n",
-    );
+    let x = |ratio: f64| ratio / most * 100.0;
+    table(out, "", &["variant", "#seconds", "#ratio", "#from .. to", "", "#code", "#libraries"])?;
     for (v, size) in t.variants.iter().zip(&report.code_bytes) {
         let Spread { median, min, max } = v.ratio;
         let seconds = Spread::of(v.cpu_seconds.iter().copied()).median;
-        let colour = if v.variant == Variant::Original { OWN.1 } else { "#5b8fb0" };
-        writeln!(
+        let colour = if v.variant == Variant::Original { OWN.1 } else { "--bar" };
+        write!(out, "<tr><td class=name>{}", v.variant.name())?;
+        figure(out, "seconds", format_args!("{seconds:.4}"))?;
+        figure(out, "ratio", format_args!("<b>{median:.3}</b>"))?;
+        figure(out, "from .. to", format_args!("{min:.3} .. {max:.3}"))?;
+        write!(
             out,
-            "<tr><td>{}<td class=n>{median:.3}<td><svg width=\"{}\" height=\"16\" role=\"img\" aria-label=\"{median:.3}\">\
-             <rect y=\"2\" width=\"{:.1}\" height=\"12\" fill=\"{colour}\"/><path d=\"M{:.1} 8H{:.1}\" stroke=\"#1b1f24\"/>\
-             <path d=\"M{:.1} 0V16\" stroke=\"#68707a\" stroke-dasharray=\"2 2\"/></svg>\
-             <td class=n>{seconds:.4}<td class=n>{}<td class=n>{}",
-            v.variant.name(),
-            WIDTH + 2.0,
+            "<td class=bar><svg viewBox=\"0 0 100 16\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{median:.3}\">\
+             <rect y=\"2\" width=\"{:.2}\" height=\"12\" style=\"fill:var({colour})\"/><path d=\"M{:.2} 8H{:.2}\" style=\"stroke:var(--text)\" \
+             stroke-width=\"2\" vector-effect=\"non-scaling-stroke\"/><path d=\"M{:.2} 0V16\" style=\"stroke:var(--dim)\" stroke-dasharray=\"2 2\" \
+             vector-effect=\"non-scaling-stroke\"/></svg>",
             x(median),
             x(min),
             x(max),
             x(1.0),
-            bytes(size.program),
-            bytes(size.libraries)
         )?;
+        figure(out, "code", bytes(size.program))?;
+        figure(out, "libraries", bytes(size.libraries))?;
+        out.push('\n');
     }
     out.push_str("</table>\n");
     Ok(())
@@ -130,21 +182,26 @@ fn timing(out: &mut String, report: &Report) -> fmt::Result {
 fn executed(out: &mut String, counts: &Counts) -> fmt::Result {
     writeln!(
         out,
-        "<h2>Executed</h2><p>Exact counts, the libraries' included: <b>{}</b> instructions of the program, <b>{}</b> inserted ones; \
-         {} accesses of memory, {} checks, {} polls.</p>",
+        "<h2>Executed</h2><p>Exact counts of one run with all checks and polls, libraries included: <b>{}</b> instructions of the program, \
+         <b>{}</b> inserted; {} accesses of memory, {} checks, {} polls.</p>",
         grouped(counts.instructions),
         grouped(counts.inserted),
         grouped(counts.accesses),
         grouped(counts.checks),
         grouped(counts.polls)
     )?;
-    out.push_str("<table><tr><th>what<th class=n>places<th class=n>times<th class=n>inserted instructions\n");
-    for (class, e) in &counts.classes {
-        let [sites, times, inserted] = [e.sites, e.times, e.inserted].map(grouped);
-        writeln!(out, "<tr><td>{}<td class=n>{sites}<td class=n>{times}<td class=n>{inserted}", class.name())?;
+    table(out, "counts", &["what", "#places", "#times", "#inserted"])?;
+    for (class, e) in counts.dearest_first() {
+        write!(out, "<tr><td class=name>{}", class.name())?;
+        figure(out, "places", grouped(e.sites))?;
+        figure(out, "times", grouped(e.times))?;
+        figure(out, "inserted", grouped(e.inserted))?;
+        out.push('\n');
     }
-    for (name, times) in &counts.runtime {
-        writeln!(out, "<tr class=dim><td>runtime: {}<td><td class=n>{}<td>", name.replace('_', " "), grouped(*times))?;
+    for (name, times) in counts.of_the_runtime() {
+        write!(out, "<tr class=dim><td class=name>{name}<td>")?;
+        figure(out, "times", grouped(times))?;
+        out.push_str("<td>\n");
     }
     out.push_str("</table>\n");
     Ok(())
@@ -153,7 +210,7 @@ fn executed(out: &mut String, counts: &Counts) -> fmt::Result {
 fn legend(out: &mut String) -> fmt::Result {
     out.push_str("<p class=legend>");
     for (name, colour) in std::iter::once(OWN).chain(PARTS.iter().map(|p| (p.0, p.1))) {
-        write!(out, "<span><i style=\"background:{colour}\"></i>{name}</span>")?;
+        write!(out, "<span><i style=\"background:var({colour})\"></i>{name}</span>")?;
     }
     out.push_str("</p>\n");
     Ok(())
@@ -163,41 +220,61 @@ fn legend(out: &mut String) -> fmt::Result {
 fn stacked(out: &mut String, counts: &Counts) -> fmt::Result {
     for (what, places) in [("Functions", &counts.functions), ("Loops", &counts.loops)] {
         writeln!(out, "<h2>{what} that pay most</h2>")?;
-        legend(out)?;
-        let most = places.iter().map(|p| p.instructions + p.inserted).max().unwrap_or(1) as f64;
-        out.push_str("<table><tr><th>name<th>executed instructions<th class=n>total<th class=n>grows\n");
-        for p in places {
-            let source = p.source.as_deref().unwrap_or("no line known");
-            let file = p.file.rsplit('/').next().unwrap_or_default();
-            write!(
+        if what == "Functions" {
+            writeln!(
                 out,
-                "<tr><td><code>{}</code><br><span class=dim>{}, {} {:#x}</span><td><svg width=\"{WIDTH}\" height=\"20\">",
-                Text(&p.name),
-                Text(source),
+                "<p>Sorted by cost: the share of all {} inserted instructions that were executed. Bars are executed instructions; growth is \
+                 all of them to the program's own.</p>",
+                grouped(counts.inserted)
+            )?;
+            legend(out)?;
+        }
+        let most = places.iter().map(|p| p.instructions + p.inserted).max().unwrap_or(1) as f64;
+        table(out, "", &["#share", "#inserted", "#checks", "#polls", "#growth", "executed instructions", "name"])?;
+        for p in places {
+            out.push_str("<tr>");
+            figure(
+                out,
+                "share",
+                format_args!("<b>{:.1}%</b>", 100.0 * p.inserted as f64 / counts.inserted.max(1) as f64),
+            )?;
+            for (name, n) in [("inserted", p.inserted), ("checks", p.checks()), ("polls", p.polls())] {
+                figure(out, name, grouped(n))?;
+            }
+            figure(out, "growth", format_args!("{:.2}", p.growth()))?;
+            bar(out, p, most)?;
+            let source = p.source.as_ref().map_or(String::new(), |source| format!("{source}, "));
+            let file = p.file.rsplit('/').next().unwrap_or_default();
+            let (name, source) = (Text(&p.name), Text(&source));
+            writeln!(
+                out,
+                "<td class=name><code title=\"{name}\">{name}</code><span class=dim>{source}{} {:#x}</span>",
                 Text(file),
                 p.address
             )?;
-            let mut x = 0.0;
-            let mut part = |out: &mut String, n: u64, name: &str, colour: &str| {
-                let width = n as f64 / most * WIDTH;
-                let title = format!("{name}: {}", grouped(n));
-                x += width;
-                write!(
-                    out,
-                    "<rect x=\"{:.2}\" width=\"{width:.2}\" height=\"20\" fill=\"{colour}\"><title>{title}</title></rect>",
-                    x - width
-                )
-            };
-            part(out, p.instructions, OWN.0, OWN.1)?;
-            for (name, colour, classes) in PARTS {
-                let inserted = classes.iter().filter_map(|c| p.classes.get(c)).map(|e| e.inserted).sum();
-                part(out, inserted, name, colour)?;
-            }
-            let grows = (p.instructions + p.inserted) as f64 / p.instructions.max(1) as f64;
-            writeln!(out, "</svg><td class=n>{}<td class=n>{grows:.2} x", grouped(p.instructions + p.inserted))?;
         }
         out.push_str("</table>\n");
     }
+    Ok(())
+}
+
+/// What a place executes, as a part of the `most` that one executes.
+fn bar(out: &mut String, place: &Place, most: f64) -> fmt::Result {
+    out.push_str("<td class=bar><svg viewBox=\"0 0 100 16\" preserveAspectRatio=\"none\">");
+    let mut x = 0.0;
+    let inserted = |classes: &[Class]| classes.iter().filter_map(|c| place.classes.get(c)).map(|e| e.inserted).sum();
+    let parts = PARTS.iter().map(|(name, colour, classes)| (*name, *colour, inserted(classes)));
+    for (name, colour, n) in std::iter::once((OWN.0, OWN.1, place.instructions)).chain(parts).filter(|part| part.2 > 0)
+    {
+        let width = n as f64 / most * 100.0;
+        write!(
+            out,
+            "<rect x=\"{x:.2}\" width=\"{width:.2}\" height=\"16\" style=\"fill:var({colour})\"><title>{name}: {}</title></rect>",
+            grouped(n)
+        )?;
+        x += width;
+    }
+    out.push_str("</svg>");
     Ok(())
 }
 
@@ -205,7 +282,7 @@ fn stacked(out: &mut String, counts: &Counts) -> fmt::Result {
 fn listings(out: &mut String, counts: &Counts, counted: &Counted, files: &Files) -> fmt::Result {
     out.push_str("<h2>The hottest loops</h2><p>The program's instructions, how often each was executed, and what was inserted in front of it.</p>\n");
     for place in counts.loops.iter().take(LISTED_LOOPS) {
-        let source = place.source.as_deref().unwrap_or("no line known");
+        let source = place.source.as_deref().unwrap_or_default();
         writeln!(out, "<h3><code>{}</code> <span class=dim>{}</span></h3>", Text(&place.name), Text(source))?;
         let symbols = &files[place.module];
         match symbols.code(place.address, place.end) {
@@ -233,10 +310,12 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
     }
     let mut decoder = Decoder::with_ip(64, code, place.address, DecoderOptions::NONE);
     let mut formatter = IntelFormatter::new();
-    formatter.options_mut().set_space_after_operand_separator(true);
-    out.push_str(
-        "<div class=scroll><table class=listing><tr><th>address<th class=n>times<th>instruction<th>in front of it\n",
-    );
+    let options = formatter.options_mut();
+    options.set_space_after_operand_separator(true);
+    options.set_branch_leading_zeros(false);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    table(out, "listing", &["address", "#times", "instruction", "inserted in front of it"])?;
     let mut text = String::new();
     let mut count = 0;
     for (k, insn) in decoder.iter().enumerate() {
@@ -254,14 +333,10 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
         text.clear();
         formatter.format(&insn, &mut text);
         let here = sites.get(&insn.ip()).map_or(&[][..], Vec::as_slice);
-        let mark = |s: &Site| match s.class {
-            Class::Load | Class::String | Class::Range | Class::Lanes => Some(0),
-            Class::Store => Some(1),
-            Class::Merged | Class::Hoisted => Some(2),
-            Class::Poll | Class::Apart | Class::Strip | Class::StackTest => Some(3),
-            _ => None,
-        };
-        let colour = here.iter().filter_map(mark).min().map_or(String::new(), |c| format!(" class=c{c}"));
+        // The colours of the bars.
+        let part = |s: &Site| PARTS.iter().position(|(_, _, classes)| classes.contains(&s.class));
+        let colour =
+            here.iter().filter_map(part).min().map_or("transparent".to_owned(), |k| format!("var({})", PARTS[k].1));
         let describe = |s: &Site| match s.inserted {
             0 => s.class.name().to_owned(),
             n => format!("{} ({n} instructions)", s.class.name()),
@@ -270,12 +345,12 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
         let dim = if count == 0 { " class=dim" } else { "" };
         writeln!(
             out,
-            "<tr{colour}><td><code>{:x}</code><td class=n>{shown}<td{dim}><code>{}</code><td>{inserted}",
+            "<tr><td style=\"border-color:{colour}\"><code>{:x}</code><td class=n>{shown}<td{dim}><code>{}</code><td class=why>{inserted}",
             insn.ip(),
             Text(&text)
         )?;
     }
-    out.push_str("</table></div>\n");
+    out.push_str("</table>\n");
     Ok(())
 }
 

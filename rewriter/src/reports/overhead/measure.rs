@@ -56,7 +56,8 @@ pub struct Times {
     pub cpu_seconds: Vec<f64>,
     /// Elapsed time of each run, in seconds.
     pub wall_seconds: Vec<f64>,
-    /// Processor time, relative to the original's in the same round.
+    /// Median of processor time relative to the original's median; ends: relative to the original's in the same round. The original's own
+    /// ends are relative to its median.
     pub ratio: Spread,
     /// Elapsed time, likewise.
     pub wall_ratio: Spread,
@@ -73,6 +74,28 @@ pub struct Timing {
     pub variants: Vec<Times>,
     /// What makes the figures doubtful, or is worth knowing.
     pub remarks: Vec<String>,
+}
+
+impl Timing {
+    /// How far chance goes, for people: the spread of the original's own times.
+    pub fn noise(&self) -> String {
+        let Spread { min, max, .. } = self.variants[0].ratio;
+        match self.runs {
+            1 => "one run of each: noise is unknown; more runs (-r) show it".to_owned(),
+            _ => format!(
+                "the original itself takes {min:.3} .. {max:.3} of its median; smaller differences may be chance"
+            ),
+        }
+    }
+
+    /// Of what the figures are.
+    pub fn of(&self) -> String {
+        let place = self.processor.map_or(String::new(), |cpu| format!(", on processor {cpu}"));
+        match self.runs {
+            1 => format!("one run of each{place}"),
+            runs => format!("{runs} runs of each, in turn{place}"),
+        }
+    }
 }
 
 /// Runs everything.
@@ -132,7 +155,10 @@ pub fn measure(plan: &Plan, signals: &mut Signals) -> Result<Timing> {
     let wall = |run: &Run| run.wall;
     let ratio = |of: fn(&Run) -> Duration, k: usize| {
         let (own, base) = (seconds(of, k), seconds(of, 0));
-        Spread::of(own.iter().zip(&base).map(|(own, base)| own / base.max(1e-6)))
+        let middle = Spread::of(base.iter().copied()).median;
+        let base = if k == 0 { vec![middle; base.len()] } else { base };
+        let ends = Spread::of(own.iter().zip(&base).map(|(own, base)| own / base.max(1e-6)));
+        Spread { median: Spread::of(own).median / middle.max(1e-6), ..ends }
     };
     let variants: Vec<Times> = (0..runs.len())
         .map(|k| Times {

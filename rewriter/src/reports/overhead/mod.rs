@@ -20,6 +20,8 @@ pub(crate) mod symbols;
 
 pub(crate) mod hot_spots;
 
+pub mod setting;
+
 pub(crate) mod report;
 
 pub(crate) mod render;

@@ -4,17 +4,16 @@
 
 use crate::reports::overhead::hot_spots::{Counts, Place};
 use crate::reports::overhead::report::Report;
-use crate::reports::overhead::variants::{Spread, Variant};
+use crate::reports::overhead::variants::Spread;
 use std::fmt::Write;
 
 /// The report as a table.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     let t = &report.timing;
-    let command = std::iter::once(&report.program).chain(&report.args).map(|w| shown(w)).collect::<Vec<_>>().join(" ");
-    let place = t.processor.map_or(String::new(), |cpu| format!(", on processor {cpu}"));
-    let runs = if t.runs == 1 { "one run of each".to_owned() } else { format!("{} runs of each, in turn", t.runs) };
-    line(&mut out, format_args!("{command}: {runs}{place}"));
+    let command = command_line(std::iter::once(&report.program).chain(&report.args));
+    line(&mut out, format_args!("{command}: {}", t.of()));
+    line(&mut out, format_args!("noise: {}", t.noise()));
     line(&mut out, format_args!(""));
     line(
         &mut out,
@@ -26,10 +25,6 @@ pub fn text(report: &Report) -> String {
     for (times, size) in t.variants.iter().zip(&report.code_bytes) {
         let seconds = Spread::of(times.cpu_seconds.iter().copied()).median;
         let name = times.variant.name();
-        if times.variant == Variant::Original {
-            line(&mut out, format_args!("{name:<12} {seconds:>10.4} {:>8}", "1.000"));
-            continue;
-        }
         let r = times.ratio;
         let spread = format!("{:.3} .. {:.3}", r.min, r.max);
         line(
@@ -66,41 +61,33 @@ fn executed(out: &mut String, counts: &Counts) {
     };
     line(out, format_args!("{:<32} {:>9} {:>18} {:>18}", "executed (exact counts)", "places", "times", "inserted"));
     row(out, "instructions of the program", String::new(), counts.instructions, grouped(counts.inserted));
-    for (class, e) in &counts.classes {
+    for (class, e) in counts.dearest_first() {
         let inserted = if e.inserted > 0 { grouped(e.inserted) } else { String::new() };
         row(out, &format!("  {}", class.name()), grouped(e.sites), e.times, inserted);
     }
-    let runtime = |name: &str| counts.runtime.get(name).copied().unwrap_or(0);
-    for (name, times) in [
-        ("  misses (cold)", runtime("read_misses") + runtime("write_misses")),
-        ("  straddles and false misses", runtime("false_misses")),
-        ("  polls taken", runtime("polls_taken")),
-        ("  gathers and strings by runtime", runtime("vsib_calls") + runtime("string_calls")),
-        ("  traps", runtime("traps")),
-        ("  system calls", runtime("syscalls")),
-    ] {
-        row(out, name, String::new(), times, String::new());
+    for (name, times) in counts.of_the_runtime() {
+        row(out, &format!("  {name}"), String::new(), times, String::new());
     }
-    if runtime("unchecked_code") > 0 {
-        line(out, format_args!("  not counted: {} mappings of code that is not rewritten", runtime("unchecked_code")));
+    if let Some(unchecked) = counts.runtime.get("unchecked_code").filter(|&&n| n > 0) {
+        line(out, format_args!("  not counted: {unchecked} mappings of code that is not rewritten"));
     }
 }
 
 /// Functions or loops, the dearest first.
 fn most(out: &mut String, what: &str, places: &[Place], inserted: u64) {
     let title = format!("{what} that pay most");
-    line(out, format_args!("{:>6} {:>16} {:>16} {:>8}  {title}", "share", "checks", "polls", "x instr"));
+    line(out, format_args!("{:>6} {:>16} {:>16} {:>8}  {title}", "share", "checks", "polls", "growth"));
     for p in places {
         let share = 100.0 * p.inserted as f64 / inserted.max(1) as f64;
-        let growth = (p.instructions + p.inserted) as f64 / p.instructions.max(1) as f64;
         let file = p.file.rsplit('/').next().unwrap_or_default();
         let source = p.source.as_ref().map_or(String::new(), |s| format!(" ({s})"));
         line(
             out,
             format_args!(
-                "{share:>5.1}% {:>16} {:>16} {growth:>8.2}  {}{source}, {file} {:#x}",
+                "{share:>5.1}% {:>16} {:>16} {:>8.2}  {}{source}, {file} {:#x}",
                 grouped(p.checks()),
                 grouped(p.polls()),
+                p.growth(),
                 p.name,
                 p.address
             ),
@@ -126,6 +113,11 @@ fn line(out: &mut String, text: std::fmt::Arguments) {
     write!(out, "{text}").expect("writing to a string cannot fail");
     out.truncate(before + out[before..].trim_end().len());
     out.push('\n');
+}
+
+/// Words as one types them.
+pub fn command_line<'x>(words: impl IntoIterator<Item = &'x String>) -> String {
+    words.into_iter().map(|word| shown(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// A word of a command line, in quotes if a shell would break it up.

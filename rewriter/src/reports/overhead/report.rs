@@ -3,7 +3,7 @@
 //! Input: the timing, sizes of code, counts. Output: a [`Report`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show
 //! to people.
 
-use crate::reports::overhead::{hot_spots, measure};
+use crate::reports::overhead::{hot_spots, measure, setting};
 use serde::Serialize;
 
 /// Bytes of new code, hot and cold.
@@ -19,6 +19,7 @@ pub struct CodeSize {
 pub struct Report {
     pub program: String,
     pub args: Vec<String>,
+    pub setting: setting::Setting,
     #[serde(flatten)]
     pub timing: measure::Timing,
     /// In the order of the variants.

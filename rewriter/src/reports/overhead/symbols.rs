@@ -4,6 +4,7 @@
 //!
 //! Names come from the file's symbol tables, lines from its DWARF, also where that is in a file of its own that the usual links lead to.
 
+use crate::reports::debug_file::{self, Elf};
 use crate::reports::decisions::demangled;
 use addr2line::Loader;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
@@ -24,6 +25,23 @@ fn named(location: &addr2line::Location<'_>) -> Option<String> {
     Some(format!("{file}:{}", location.line?))
 }
 
+/// A C++ function's name without the types of templates and parameters.
+fn short(name: &str) -> String {
+    let (mut text, mut depth) = (String::new(), 0);
+    for c in name.chars() {
+        match c {
+            '<' | '(' => depth += 1,
+            // An arrow, or an operator's name.
+            '>' | ')' if depth == 0 => return name.to_owned(),
+            '>' | ')' => depth -= 1,
+            c if depth == 0 => text.push(c),
+            _ => {}
+        }
+    }
+    // Rust's `<T as Trait>::method`, and operators.
+    if depth > 0 || text.starts_with("::") || text.ends_with("operator") { name.to_owned() } else { text }
+}
+
 /// What is known of one file.
 #[derive(Default)]
 pub struct Symbols {
@@ -37,14 +55,20 @@ pub struct Symbols {
 impl Symbols {
     /// Reads `path`; what cannot be read is not known.
     pub fn of(path: &Path) -> Self {
-        let mut symbols = Symbols { lines: Loader::new(path).ok(), ..Symbols::default() };
-        symbols.bytes = std::fs::read(path).unwrap_or_default();
+        let bytes = std::fs::read(path).unwrap_or_default();
+        let debug = Elf::parse(bytes.as_slice()).ok().and_then(|elf| debug_file::of(&elf, path));
+        let lines = match &debug {
+            Some((file, bytes)) => Loader::new_with_sup(file, debug_file::shared_part(file, bytes)).ok(),
+            None => Loader::new(path).ok(),
+        };
+        let mut symbols = Symbols { lines, bytes, ..Symbols::default() };
+        let debug = debug.as_ref().and_then(|(_, bytes)| object::File::parse(bytes.as_slice()).ok());
         let Ok(elf) = object::File::parse(symbols.bytes.as_slice()) else { return symbols };
         for section in elf.sections().filter(|s| s.kind() == SectionKind::Text) {
             let name = section.name().unwrap_or("code").to_owned();
             symbols.sections.push((section.address(), section.address() + section.size(), name));
         }
-        for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()).chain(debug.iter().flat_map(|file| file.symbols())) {
             let Ok(name) = symbol.name() else { continue };
             if symbol.kind() == SymbolKind::Text && symbol.is_definition() && !name.is_empty() {
                 let start = symbol.address();
@@ -88,6 +112,12 @@ impl Symbols {
         all
     }
 
+    /// The innermost function that is inlined at both places, and thus around what lies between.
+    pub fn inlined_at(&self, from: u64, to: u64) -> Option<String> {
+        let [from, to] = [from, to].map(|at| self.inlined(at).into_iter().rev().skip(1).map(|(name, _)| name));
+        from.zip(to).take_while(|(a, b)| a == b).last().map(|(name, _)| short(&name))
+    }
+
     /// The data at `at`: name, bytes, and the distance from their beginning.
     pub fn data(&self, at: u64) -> Option<(String, u64, u64)> {
         let elf = object::File::parse(self.bytes.as_slice()).ok()?;
@@ -104,5 +134,25 @@ impl Symbols {
         use object::ObjectSegment;
         let elf = object::File::parse(self.bytes.as_slice()).ok()?;
         elf.segments().find_map(|s| s.data_range(start, end.checked_sub(start)?).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn short_names_lose_types_only() {
+        for (long, expected) in [
+            ("relax", "relax"),
+            ("std::map<int, std::less<int> >::find(int const&)", "std::map::find"),
+            ("work(int)::{lambda(int)#1}", "work::{lambda#1}"),
+            ("<T as Trait>::method", "<T as Trait>::method"),
+            ("a::operator<(b)", "a::operator<(b)"),
+            ("a::operator->()", "a::operator->()"),
+            ("operator<<(int)", "operator<<(int)"),
+        ] {
+            assert_eq!(short(long), expected);
+        }
     }
 }

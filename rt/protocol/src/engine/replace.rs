@@ -1,6 +1,6 @@
 //! The finite stache: copies of other nodes' pages, and what the program says about their use.
 //!
-//! Purpose: a node keeps copies from at most [`Pages::limit`] pages of other homes. A miss on one more page makes room: the oldest page that has not
+//! Purpose: a node keeps copies from at most `Pages::limit` pages of other homes. A miss on one more page makes room: the oldest page that has not
 //! missed again since its last turn gives its blocks back, modified ones with their data, and its memory to the kernel. The same
 //! eviction of blocks serves check-in; prefetch and check-out acquire blocks before they are needed. Input: misses and hints.
 //! Output: events of the protocol's driver. Source: Reinhardt 1996, section 2.3 (page replacement); Hill et al., Cooperative Shared Memory,

@@ -5,7 +5,7 @@
 //! | [`pins`] | the blocks of the access in progress |
 //! | [`parts`] | data of blocks larger than a message |
 //! | [`messages`] | the rows of a protocol's messages, and one that has arrived |
-//! | [`env`] | what the engine offers a protocol |
+//! | `env` | what the engine offers a protocol |
 //! | [`seam`] | what the engine asks of a protocol |
 
 pub mod pins;

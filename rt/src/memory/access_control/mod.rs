@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`interface`] | the trait, and what a fault can mean |
 //! | [`tag_tests`] | tags that inserted code tests: the kind that programs run with |
-//! | [`guard`] | memory that faults, and tags that full code tests; with the feature `guard` |
+//! | `guard` | memory that faults, and tags that full code tests; with the feature `guard` |
 //! | [`program`] | the choice, and the functions of this process |
 //! | `tests/aliased` | tags, and memory that faults: a kind that unit tests run |
 

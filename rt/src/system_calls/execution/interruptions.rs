@@ -18,7 +18,7 @@
 //!   interrupts it as it would have in the kernel ([`handler_runs`]).
 //! * *No message is left lying.* The order is: say "in the kernel", look at the rings, call; a peer publishes first and then looks at the word. The signal may
 //!   arrive anywhere. In the stub before the call it leads back to the gate, in the gate or in checked code it counts as a signal that was put
-//!   off ([`put_off`]), which the stub looks at, and the next poll. In code without checks it is served on the spot.
+//!   off (`put_off`), which the stub looks at, and the next poll. In code without checks it is served on the spot.
 //! * Calls for which an interruption cannot be undone ([`Waits::No`]) are not announced; none of them waits for another process.
 //!
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.

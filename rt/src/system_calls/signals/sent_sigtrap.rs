@@ -1,6 +1,6 @@
 //! SIGTRAP that somebody has sent, where asynchronous handlers must not run anywhere.
 //!
-//! Purpose: trap bytes raise SIGTRAP, so the kernel's mask never blocks it, and it cannot be queued as other signals are that are put off ([`put_off`]). One that a
+//! Purpose: trap bytes raise SIGTRAP, so the kernel's mask never blocks it, and it cannot be queued as other signals are that are put off (`put_off`). One that a
 //! timer or a process has sent to the program waits here until the next safe point, and as long as the program has it blocked: by its mask, or because its
 //! handler for one runs. Input: the signal; the masks of the program and of the contexts that its handlers return to. Output: the signal again, later.
 //! **Invariants**

@@ -5,7 +5,7 @@
 //!
 //! Here: the endpoints of channels, and what the program says and hears. The source offers its buffer (BULK_SEND), and the destination says when it has all of it
 //! (BULK_DONE). In between the data goes one of three ways:
-//! * `staged`: piece by piece through the source's [staging area](super::staging), while the source is in the runtime;
+//! * `staged`: piece by piece through the source's staging area, while the source is in the runtime;
 //! * `direct`: copied out of the other process's memory, where the source computes, or stages another transfer;
 //! * `asked`: in messages, where the kernel forbids such copies.
 //!
@@ -15,17 +15,17 @@
 //! end, so an endpoint that was reset is never written to. What the other end does against the rules of section 3.4 ends the run with
 //! the rule's name.
 
-/// Memory of both ends of a channel.
+// Memory of both ends of a channel.
 pub mod staging;
 
-/// The endpoints, and what the program says of them.
+// The endpoints, and what the program says of them.
 pub mod channels;
 
-/// Piece by piece through the staging area.
+// Piece by piece through the staging area.
 pub mod staged;
 
-/// In messages.
+// In messages.
 pub mod asked;
 
-/// Transfers from their offer to their end, and copies out of the other process's memory.
+// Transfers from their offer to their end, and copies out of the other process's memory.
 pub mod transfer;

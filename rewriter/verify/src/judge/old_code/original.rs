@@ -12,7 +12,7 @@
 use crate::audit::{Audit, ByteCounts};
 use crate::decode::decoder::{self, Code};
 use crate::decode::effects::{Flow, RAX, RSP};
-use crate::decode::insn::{FS, GS, Insn, NO_TARGET, RIP, WIDE};
+use crate::decode::insn::{ADDR32, FS, GS, Insn, NO_TARGET, RIP, WIDE};
 use crate::decode::raw::{Raw, prefixes, without_segments};
 use crate::error::{Error, Result};
 use crate::facts::exempt::names_memory_of_runtime;
@@ -439,7 +439,12 @@ impl Comparison<'_, '_> {
             Flow::Call if o.target == o.end() => {
                 let i = self.text.insns.get(k..k + 3)?;
                 let address = i[1].mem.is_some_and(|m| m.base == RIP && m.disp as u64 == o.end());
-                let forms = i[0].op == 0x50 && i[0].r0 == RAX && i[1].op == 0x8d && i[1].r0 == RAX && i[1].has(WIDE);
+                let forms = i[0].op == 0x50
+                    && i[0].r0 == RAX
+                    && i[1].op == 0x8d
+                    && i[1].r0 == RAX
+                    && i[1].has(WIDE)
+                    && !i[1].has(ADDR32);
                 let top = i[2].mem.is_some_and(|m| m.base == RSP && m.disp == 0);
                 (address && forms && top && i[2].op == 0x87 && i[2].has(WIDE)).then_some(3)
             }

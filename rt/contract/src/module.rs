@@ -198,6 +198,8 @@ pub mod module_flags {
     pub const STRIPS: u64 = 32;
     /// Guarded code: only full versions test, and shared memory is reached by its alias.
     pub const GUARD: u64 = 64;
+    /// Behind old instructions stand no data that look like trap bytes: the runtime may write jumps there.
+    pub const JUMPS: u64 = 128;
 }
 
 /// Most jumps of a springboard: short ones, each to the next, and a long one to the new code.

@@ -386,7 +386,8 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
     let sites = code.sites;
     let mut fuel = code.fuel;
     let direct = new_addresses::choose(image, insns, &computed, options, &mut fuel);
-    let (mut placed, code) = layout::place(code, insns, versions, &tables, &proofs, file::new_code_at(image))?;
+    let (mut placed, code) =
+        layout::place(code, insns, versions, &tables, &proofs, (image.base, file::new_code_at(image)))?;
     placed.blocks = blocks;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let frame_input = frame_input(image, &tail);

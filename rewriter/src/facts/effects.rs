@@ -51,6 +51,17 @@ pub fn effects(insn: &Instruction, info: &InstructionInfo) -> Effects {
             Mnemonic::Fcomi | Mnemonic::Fcomip | Mnemonic::Fucomi | Mnemonic::Fucomip => {
                 RflagsBits::OF | RflagsBits::SF | RflagsBits::AF
             }
+            // What the manuals call undefined, processors leave as it was.
+            Mnemonic::Div
+            | Mnemonic::Idiv
+            | Mnemonic::Bsf
+            | Mnemonic::Bsr
+            | Mnemonic::Tzcnt
+            | Mnemonic::Lzcnt
+            | Mnemonic::Bt
+            | Mnemonic::Bts
+            | Mnemonic::Btr
+            | Mnemonic::Btc => insn.rflags_undefined(),
             _ => RflagsBits::NONE,
         };
         kills |= RegSet(flag_bits(insn.rflags_modified() & !unsure));

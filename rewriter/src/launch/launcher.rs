@@ -290,7 +290,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn end(raw: i32, phase: u32, message: Option<&str>) -> NodeEnd {
-        let report = NodeReport { phase, message: message.map(Into::into), counters: [0; contract::COUNTER_COUNT] };
+        let report = NodeReport {
+            phase,
+            message: message.map(Into::into),
+            counters: [0; contract::COUNTER_COUNT],
+            traps: Vec::new(),
+        };
         NodeEnd { status: ExitStatus::from_raw(raw), report }
     }
 

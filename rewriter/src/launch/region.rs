@@ -13,7 +13,7 @@ use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
     self as contract, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, RegionHeader, SharedContext, TAG_INVALID,
-    WaitRecord, crash_state, node_phase,
+    TrapPlace, WaitRecord, crash_state, node_phase,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -41,6 +41,8 @@ pub struct NodeReport {
     pub message: Option<String>,
     /// Indexed by [`blizzard_contract::Counter`].
     pub counters: [u64; COUNTER_COUNT],
+    /// Where it hit trap bytes, in no order.
+    pub traps: Vec<TrapPlace>,
 }
 
 /// What a node waits for, as its context page says.
@@ -159,6 +161,11 @@ impl Region {
             phase,
             message: (phase == node_phase::FAILED && !text.trim().is_empty()).then(|| text.trim().to_owned()),
             counters: std::array::from_fn(|k| u64_at(offset_of!(SharedContext, counters) + 8 * k)),
+            traps: (0..contract::TRAP_PLACES)
+                .map(|k| offset_of!(SharedContext, traps) + k * size_of::<TrapPlace>())
+                .map(|at| TrapPlace { name: u64_at(at), new: u32_at(at + 8), hits: u32_at(at + 12) })
+                .filter(|place| place.name != 0)
+                .collect(),
         }
     }
 

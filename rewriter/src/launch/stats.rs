@@ -6,11 +6,13 @@
 //! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
 //!   "options": { "guard": true, "check_loads": true, "check_stores": true, "polls": true, "counting": false },
 //!   "totals": { "read_misses": 7, … },
+//!   "trap_places": [ { "file": "em3d", "address": 4660, "function": "f", "hits": 100, "jump": true }, … ],
 //!   "per_node": [ { "node": 0, "exit_status": 0, "counters": { "read_misses": 3, … } }, … ] }
 //! ```
 //!
 //! `load_checks`, `store_checks` and `polls` are counted by the inserted code itself, exactly, and only in a rewrite with
-//! `--count`; everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
+//! `--count`. `trap_places`: old addresses that lead nowhere but to a trap byte, in the original file's numbers; `jump`: the runtime has written a jump there, and
+//! hits are not counted from then on. Everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
 
 use crate::base::error::{Error, Result};
 use crate::launch::launcher::Outcome;
@@ -42,6 +44,19 @@ pub struct NodeStats {
     pub counters: Counters,
 }
 
+/// Where trap bytes were hit.
+#[derive(Debug, Serialize)]
+pub struct TrapAt {
+    pub file: String,
+    /// In the original.
+    pub address: u64,
+    /// With the distance from its start, if it is not that.
+    pub function: String,
+    pub hits: u64,
+    /// A jump has taken its place in some node.
+    pub jump: bool,
+}
+
 /// The whole file.
 #[derive(Debug, Serialize)]
 pub struct Stats {
@@ -53,6 +68,8 @@ pub struct Stats {
     /// How the program was rewritten; null for a program that was not.
     pub options: Option<ModuleFlags>,
     pub totals: Counters,
+    /// Of a run on one host.
+    pub trap_places: Vec<TrapAt>,
     pub per_node: Vec<NodeStats>,
 }
 
@@ -76,6 +93,7 @@ impl Stats {
             exit_status: outcome.exit_status,
             options,
             totals: Counters(std::array::from_fn(total)),
+            trap_places: Vec::new(),
             per_node,
         }
     }

@@ -5,8 +5,9 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::learnt::Object;
+use crate::read::rewritten::module_info;
 use blizzard_contract::trap_map::TrapMap;
-use blizzard_contract::{INFO_SECTION, MODULE_MAGIC, ModuleInfo, TrapHead, module_flags};
+use blizzard_contract::{TrapHead, module_flags};
 use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection, ObjectSegment};
 
@@ -34,11 +35,8 @@ impl Accesses {
     /// Those of `file`, if `wanted` wants the number that the runtime has for it.
     pub fn of(file: &[u8], wanted: impl FnOnce(u32) -> bool) -> Option<Accesses> {
         let elf = object::File::parse(file).ok()?;
-        let info = elf.section_by_name(INFO_SECTION)?.data().ok()?;
-        let mut words = info.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-        let words: Vec<u64> = words.by_ref().take(ModuleInfo::WORDS).collect();
-        let info = ModuleInfo::from_words(words.try_into().ok()?);
-        if info.magic != MODULE_MAGIC || info.flags & module_flags::GUARD == 0 || !wanted(info.number()) {
+        let info = module_info(file)?;
+        if info.flags & module_flags::GUARD == 0 || !wanted(info.number()) {
             return None;
         }
         let record = elf.section_by_name(SECTION)?.data().ok()?;

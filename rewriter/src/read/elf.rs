@@ -12,8 +12,8 @@ use crate::read::image::{ExecSection, Exports, Image, Kind, Protected, Segment};
 use crate::read::{attached, exports, pointers};
 use goblin::elf::{Elf, program_header as ph, section_header as sh};
 
-/// Most bytes of code that one module may have: new code must stay within reach of a rel32.
-const MAX_SPAN: u64 = 1 << 30;
+/// Most bytes of addresses that one module may have: new code behind them must be within reach of a rel32.
+const MAX_SPAN: u64 = (2 << 30) - (256 << 20);
 
 /// Reads and checks `data`.
 ///
@@ -31,7 +31,10 @@ pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
             "{name}: its segments span {} MiB; at most {} are supported",
             (end - base.0) >> 20,
             MAX_SPAN >> 20
-        )));
+        ))
+        .help(
+            "new code stands behind them, and its distances have 32 bits: allocate large arrays (malloc, bz_alloc)",
+        ));
     }
     let pie = elf.header.e_type == goblin::elf::header::ET_DYN;
     if !pie && end >= blizzard_contract::CONTEXT_SHARED - (256 << 20) {

@@ -74,6 +74,15 @@ pub fn libraries_folder(program: &Path) -> Option<PathBuf> {
         .then(|| if bundle { program.parent().unwrap_or(program).join(folder) } else { folder.to_owned() })
 }
 
+/// What the runtime is told of `file`; none if it is not an output of Blizzard.
+pub fn module_info(file: &[u8]) -> Option<ModuleInfo> {
+    let elf = object::File::parse(file).ok()?;
+    let info = elf.section_by_name(INFO_SECTION)?.data().ok()?;
+    let words = info.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).take(ModuleInfo::WORDS);
+    let info = ModuleInfo::from_words(words.collect::<Vec<u64>>().try_into().ok()?);
+    (info.magic == MODULE_MAGIC).then_some(info)
+}
+
 fn field(file: &[u8], at: usize) -> Option<u64> {
     if !file.starts_with(b"\x7fELF") {
         return None;

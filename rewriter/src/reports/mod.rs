@@ -16,6 +16,8 @@ pub(crate) mod places;
 
 pub(crate) mod stuck;
 
+pub(crate) mod traps;
+
 pub(crate) mod crash;
 
 pub mod learnt;

@@ -343,7 +343,7 @@ pub fn write(
     };
     let info = ModuleInfo {
         magic: contract::MODULE_MAGIC,
-        flags: flags(options),
+        flags: flags(options) | if left.mixed { 0 } else { module_flags::JUMPS },
         rt_base_va: blob.map_or(0, |_| rt_va.0),
         entry_va: entry.0,
         phdr_va: loader_phdrs.0,

@@ -9,6 +9,8 @@ blizzard_test_harness::module! {
     a_return_of_a_byte_stays_and_a_springboard_serves_as_a_displacement,
     tables_of_the_large_model_are_recognised,
     exceptions_of_a_fixed_address_program_take_none,
+    an_address_that_nobody_foresaw_takes_a_hundred,
+    no_jump_is_written_where_data_look_like_trap_bytes,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
@@ -162,4 +164,67 @@ fn tables_of_the_large_model_are_recognised() {
         let flags = [level, "-mcmodel=large", "-fpie", "-pie"];
         assert_eq!(traps("clang", &switches(), &flags), [0, 0], "clang {level}");
     }
+}
+
+/// Enters a function at the sum of its address and a number that is known at run time, where there is no room for a springboard: instructions of one, two and two
+/// bytes. `behind`: what stands behind another function.
+fn entered_in_the_middle(behind: &str) -> String {
+    let functions = format!(
+        r#"__asm__(".text\n.balign 16\n.globl short_ones\n.type short_ones, @function\nshort_ones: .cfi_startproc\n"
+        " lea 256(%rdi), %rax\n push %rbx\n push %r15\n push %r14\n pop %r14\n pop %r15\n pop %rbx\n ret\n"
+        ".cfi_endproc\n.size short_ones, .-short_ones\n"
+        ".balign 16\n.globl long_one\n.type long_one, @function\nlong_one: .cfi_startproc\n"
+        " lea 256(%rdi), %rax\n nopl 256(%rax)\n nop\n ret\n"
+        ".cfi_endproc\n.size long_one, .-long_one\n{behind}");"#
+    );
+    functions
+        + r#"
+        #include <stdio.h>
+        extern long short_ones(long), long_one(long), table[];
+        volatile long lea_bytes = 7;
+        int main(void) {
+            long sum = 0;
+            for (long k = 0; k < 1000; k++) {
+                sum += ((long (*)(long))((char *)short_ones + lea_bytes))(k) != 5;
+                sum += short_ones(k) + long_one(k);
+            }
+            printf("%d\n", sum != 0);
+            return 0;
+        }"#
+}
+
+fn an_address_that_nobody_foresaw_takes_a_hundred() {
+    // LuaJIT's callbacks: 121,000 traps.
+    for kind in [&["-fpie", "-pie"], &["-fno-pie", "-no-pie"]] {
+        let flags = [&["-O1"][..], kind].concat();
+        assert_eq!(traps("gcc", &entered_in_the_middle(""), &flags), [100, 100], "{kind:?}");
+    }
+}
+
+fn no_jump_is_written_where_data_look_like_trap_bytes() {
+    let source = entered_in_the_middle(".balign 8\\n.globl table\\ntable: .quad -0x3333333333333334, 1\\n.text\\n");
+    let source = source.replace("printf(", "sum += table[0] == 7; printf(");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("prog.c"), &source).unwrap();
+    let built = blizzard_test_harness::tool("gcc").args(["-O1", "prog.c", "-o", "prog"]).current_dir(&folder).status();
+    assert!(built.unwrap().success());
+    blizzard(folder.path(), &["rewrite", "prog", "-o", "rewritten", "--no-libraries"]);
+    let stats = blizzard(folder.path(), &["run", "--stats", "stats", "--", "./rewritten"]);
+    assert_eq!(stats.stdout, b"1\n");
+    let stats: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("stats")).unwrap()).unwrap();
+    let [place] = &stats["trap_places"].as_array().unwrap()[..] else { panic!("{stats}") };
+    let shown = (&place["function"], &place["hits"], &place["jump"]);
+    assert_eq!(shown, (&"short_ones+0x7".into(), &1000.into(), &false.into()), "{stats}");
+    // Who says that jumps may be written there is found out.
+    let path = folder.path().join("rewritten");
+    let mut file = std::fs::read(&path).unwrap();
+    let magic = blizzard_contract::MODULE_MAGIC.to_le_bytes();
+    let at = memchr::memmem::find(&file, &[magic, [0x27, 0, 0, 0, 0, 0, 0, 0]].concat()).expect("the module info");
+    file[at + 8] |= blizzard_contract::module_flags::JUMPS as u8;
+    std::fs::write(&path, file).unwrap();
+    let mut verify = Command::new(BLIZZARD);
+    let audit = verify.args(["verify", "--original", "prog", "rewritten"]).current_dir(&folder).output().unwrap();
+    let said = String::from_utf8_lossy(&audit.stdout).into_owned() + &String::from_utf8_lossy(&audit.stderr);
+    assert!(!audit.status.success() && said.contains("looks like a trap byte"), "{said}");
 }

@@ -183,6 +183,8 @@ pub struct SharedContext {
     pub crash: CrashRecord,
     /// Written by the owner before its program runs: where, in its own memory, an [`ArenaRecord`] for each of its [`OWN_ARENAS`] arenas is; 0: nowhere.
     pub arenas: u64,
+    /// Written by the owner and by its children: where trap bytes were hit.
+    pub traps: [TrapPlace; TRAP_PLACES],
 }
 
 /// Arenas of one node at most.
@@ -221,6 +223,26 @@ pub mod arena_unit {
     /// Last unit of a free chunk of more than one unit.
     pub const FREE_END: u32 = 3;
 }
+
+/// A trap byte that was hit. A place that is hit seldom may be taken by another one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrapPlace {
+    /// [`ModuleInfo::number`](crate::ModuleInfo::number) of the file in the upper half, in the lower [`TrapEntry::old`](crate::TrapEntry::old); 0: a free place.
+    pub name: u64,
+    /// [`TrapEntry::new`](crate::TrapEntry::new).
+    pub new: u32,
+    /// How often; with [`TrapPlace::JUMP`].
+    pub hits: u32,
+}
+
+impl TrapPlace {
+    /// In [`TrapPlace::hits`]: a jump has taken the place of the trap byte.
+    pub const JUMP: u32 = 1 << 31;
+}
+
+/// How many places there are.
+pub const TRAP_PLACES: usize = 32;
 
 /// How a node dies by a signal, or where it ends the run, for a launcher that looks at it before it is gone.
 #[repr(C)]

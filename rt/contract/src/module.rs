@@ -177,8 +177,9 @@ impl Region {
 ///
 /// * `bundle`, FOLDER: rewritten libraries lie in FOLDER, relative to the folder of the program's file, under the names of the
 ///   originals' files. There is nothing else to load.
-/// * `cache`, FOLDER, ROOT, KEY, TOOL: FOLDER holds an entry for each rewritten file, named by `closure::entry_name` of the runtime;
+/// * `cache`, FOLDER, ROOT, KEY, TOOL, ORIGINAL: FOLDER holds an entry for each rewritten file, named by `closure::entry_name` of the runtime;
 ///   for what is missing, `TOOL cache add --root ROOT --key KEY FILE` makes it.
+///   ORIGINAL is empty, or [`EXE_ENV`](crate::EXE_ENV)`=PATH`: the file that the program was rewritten from. Its folder is the program's own place.
 pub mod closure_strings {
     pub const BUNDLE: &str = "bundle";
     pub const CACHE: &str = "cache";
@@ -197,6 +198,8 @@ pub mod module_flags {
     pub const STRIPS: u64 = 32;
     /// Guarded code: only full versions test, and shared memory is reached by its alias.
     pub const GUARD: u64 = 64;
+    /// Behind old instructions stand no data that look like trap bytes: the runtime may write jumps there.
+    pub const JUMPS: u64 = 128;
 }
 
 /// Most jumps of a springboard: short ones, each to the next, and a long one to the new code.

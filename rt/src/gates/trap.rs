@@ -7,6 +7,7 @@
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
+use crate::gates::hot_traps;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
@@ -52,6 +53,7 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
     match found {
         Found::Instruction(new) => {
             tags::count(Counter::Traps);
+            hot_traps::count(at, new);
             context.gregs[REG_RIP] = new;
             resume::reestablish(context);
             0

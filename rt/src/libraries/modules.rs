@@ -67,6 +67,8 @@ struct Slot {
     tested: AtomicU64,
     /// [`ModuleInfo::number`].
     number: AtomicU64,
+    /// [`module_flags::JUMPS`].
+    jumps: AtomicBool,
     trap_codes: AtomicU64,
     trap_code_bytes: AtomicU64,
     trap_heads: AtomicU64,
@@ -101,6 +103,7 @@ impl Slot {
             code_end: AtomicU64::new(0),
             tested: AtomicU64::new(0),
             number: AtomicU64::new(0),
+            jumps: AtomicBool::new(false),
             trap_codes: AtomicU64::new(0),
             trap_code_bytes: AtomicU64::new(0),
             trap_heads: AtomicU64::new(0),
@@ -325,6 +328,7 @@ impl Modules {
                 slot.code_end.store(at(info.code_va).wrapping_add(info.code_bytes), Ordering::Relaxed);
                 slot.tested.store(at(info.code_va).wrapping_add(info.full_at), Ordering::Relaxed);
                 slot.number.store(info.number().into(), Ordering::Relaxed);
+                slot.jumps.store(info.flags & module_flags::JUMPS != 0, Ordering::Relaxed);
                 slot.trap_codes.store(at(info.trap_codes_va), Ordering::Relaxed);
                 slot.trap_code_bytes.store(info.trap_code_bytes, Ordering::Relaxed);
                 slot.trap_heads.store(at(info.trap_heads_va), Ordering::Relaxed);
@@ -410,6 +414,19 @@ impl Modules {
     /// Looks up the old code address `at`.
     pub fn find(&self, at: u64) -> Found {
         self.at(at).map_or(Found::Elsewhere, |slot| slot.traps().find(at, slot.bias.load(Ordering::Relaxed)))
+    }
+
+    /// A row of the trap map by its run-time addresses, as [`TrapPlace`](blizzard_contract::TrapPlace) has it: name and new address.
+    pub fn trap_place(&self, at: u64, new: u64) -> Option<(u64, u32)> {
+        let slot = self.at(at)?;
+        let old = u32::try_from(at.wrapping_sub(slot.old_base.load(Ordering::Relaxed))).ok()?;
+        let new = new.wrapping_sub(slot.new_base.load(Ordering::Relaxed)) as u32;
+        Some((slot.number.load(Ordering::Relaxed) << 32 | u64::from(old), new))
+    }
+
+    /// Whether a jump may be written at the trap byte `at`, as far as this depends on what stands behind it.
+    pub fn takes_jumps(&self, at: u64) -> bool {
+        self.at(at).is_some_and(|slot| slot.jumps.load(Ordering::Relaxed))
     }
 
     /// The chain of [`blizzard_contract::GroupRange`]s that new code at `at` relies on, if it does.

@@ -8,6 +8,7 @@
 //! call at a time ([`GLOBAL`]'s `inside`), on a stack of its own ([`own_stack`]); what a signal handler of the program does inside an interrupted call is refused, a poll excepted.
 
 use crate::kernel::limits;
+use crate::kernel::near;
 use crate::kernel::owned::{PerProcess, PerThread};
 use crate::kernel::print;
 use crate::kernel::sys;
@@ -324,8 +325,10 @@ fn require_memory<T>(result: sys::Result<T>) -> T {
 /// # Safety
 /// As [`start`].
 unsafe fn start_single(region: Option<(i32, &Region)>) {
+    near::reserve();
     let zero = const { NodeId::new(0).expect("0 is a node") };
-    let bytes = region.map_or(contract::SEGMENT_DEFAULT_BYTES, |(_, region)| region.header().segment_bytes);
+    let usual = || contract::usual_segment_bytes(sys::memory_bytes());
+    let bytes = region.map_or_else(usual, |(_, region)| region.header().segment_bytes);
     // SAFETY: once, before the program runs; the statics are not in use yet.
     unsafe {
         or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));

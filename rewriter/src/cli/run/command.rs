@@ -25,7 +25,7 @@ use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline::{self, Request};
 use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
-use crate::reports::{crash, learnt, stuck};
+use crate::reports::{crash, learnt, stuck, traps};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
 use blizzard_contract::Counter;
@@ -165,7 +165,9 @@ impl RunCommand {
             keep_learnt(&outcome, &executable, program, learn.map(|file| (path, file)))?;
         }
         if let Some(file) = stats {
-            file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
+            let mut stats = Stats::new(name.as_ref(), args, Some(flags), &outcome);
+            stats.trap_places = traps::places(outcome.nodes.iter().map(|node| &node.report), &executable);
+            file.write(&stats)?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }

@@ -524,7 +524,12 @@ impl Run {
     fn ends(&self) -> Vec<NodeEnd> {
         let unknown = || NodeEnd {
             status: ExitStatus::from_raw(libc::SIGKILL),
-            report: NodeReport { phase: node_phase::STARTING, message: None, counters: [0; COUNTER_COUNT] },
+            report: NodeReport {
+                phase: node_phase::STARTING,
+                message: None,
+                counters: [0; COUNTER_COUNT],
+                traps: Vec::new(),
+            },
         };
         self.ended.iter().map(|ended| ended.as_ref().map_or_else(unknown, NodeEnd::from)).collect()
     }
@@ -606,6 +611,7 @@ impl From<&Ended> for NodeEnd {
                 phase: ended.phase,
                 message: ended.message.clone(),
                 counters: std::array::from_fn(|at| ended.counters.get(at).copied().unwrap_or(0)),
+                traps: Vec::new(),
             },
         }
     }

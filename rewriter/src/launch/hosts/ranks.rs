@@ -460,7 +460,7 @@ impl Rank<'_> {
         let report = |node: u32| begun.region.report(node);
         if !has_failed(ended, &begun.region, node, self.is_alone()) {
             let status = ended.ended.map_or(0, ExitStatusExt::into_raw);
-            let NodeReport { phase, message, counters } = report(node);
+            let NodeReport { phase, message, counters, .. } = report(node);
             let counters = counters.to_vec();
             let ended = Ended { node: begun.node, status, phase, message, counters, has_failed: false };
             // Whoever does not listen has said why.

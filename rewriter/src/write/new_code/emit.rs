@@ -339,7 +339,7 @@ impl Emission<'_> {
                 code.hot.fix(at, Target::Insn { id: label, delta });
             }
             _ if original.alias => hot.bytes.extend(guard::prefixed(bytes)),
-            _ => copy(code, self.image, original, table),
+            _ => copy(code, original, table),
         }
     }
 
@@ -384,7 +384,7 @@ fn call(code: &mut Code, to: Target) {
 }
 
 #[inline]
-fn copy(code: &mut Code, image: &Image, original: &Original, table: Option<u32>) {
+fn copy(code: &mut Code, original: &Original, table: Option<u32>) {
     let Original { insn, bytes, reader, .. } = *original;
     let start = code.hot.bytes.len();
     if let Some(t) = table {
@@ -396,15 +396,12 @@ fn copy(code: &mut Code, image: &Image, original: &Original, table: Option<u32>)
     }
     code.hot.bytes.extend(bytes);
     if insn.is_ip_rel_memory_operand() {
-        if insn.memory_base() == Register::EIP {
-            let at = Vaddr(insn.ip());
-            let reason = "RIP-relative operand with 32-bit address size".to_owned();
-            code.refusals.push(Refusal { at, place: image.place(at), reason });
-            return;
-        }
+        // With a 32-bit address size the processor cuts the sum: so it is right wherever the distance leads to the same place.
+        let distance = insn.ip_rel_memory_address().wrapping_sub(insn.next_ip());
+        let distance = if insn.memory_base() == Register::EIP { distance as i32 as u64 } else { distance };
         let at = reader.constant_offsets(insn).displacement_offset();
         let tail = (bytes.len() - at - 4) as u8;
-        code.hot.fix_before(start + at, tail, Target::Old(Vaddr(insn.ip_rel_memory_address())));
+        code.hot.fix_before(start + at, tail, Target::Old(Vaddr(insn.next_ip().wrapping_add(distance))));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Branches start short and grow until all reach (they never shrink, so this ends). The new code begins at the page
 //! behind the input's last segment: hot code, then cold stubs; read-only tables follow on the next page.
-//! Invariant: everything lies within a rel32 of everything else, because the input spans at most 1 GiB.
+//! Invariant: everything lies within a rel32 of everything else, because all together spans less than 2 GiB.
 
 use crate::base::addresses::Vaddr;
 use crate::base::collections::compact_offsets::CompactOffsets;
@@ -233,7 +233,7 @@ fn growth(kind: ItemKind, long: bool, at: u32) -> u32 {
 const PAGE_BYTES: u64 = 4096;
 const TRAP: u8 = 0xcc;
 
-/// Places everything; `at` is the page where the code shall begin, behind the counters of blocks if there are any.
+/// Places everything; `at` is the page where the code shall begin, behind the counters of blocks if there are any, and `lowest` where the file begins.
 ///
 /// # Errors
 /// When the new code would not fit into the reach of a rel32.
@@ -243,7 +243,7 @@ pub fn place(
     versions: Versions,
     tables: &[JumpTable],
     proofs: &Proofs,
-    at: Vaddr,
+    (lowest, at): (Vaddr, Vaddr),
 ) -> Result<(Placed, NewCode)> {
     let too_large = || {
         Error::new("the new code would be larger than 1 GiB").help("rewrite with --checks none or split the program")
@@ -268,6 +268,11 @@ pub fn place(
     let (table_at, next) = place_tables(tables, ranges_va + range_bytes);
     if next - at > 1 << 30 {
         return Err(too_large());
+    }
+    // Frames and the trap map follow, which are no larger than the code.
+    if next - lowest + (next - at) > i32::MAX as u64 {
+        return Err(Error::new("its segments and the new code would span more than 2 GiB")
+            .help("allocate large arrays (malloc, bz_alloc), or rewrite with --checks none"));
     }
     let begin_of = |id: InsnId| at + u64::from(begin.get(id.ix()));
     let value = |f: &Fixup, target: Target, here: Vaddr| -> i32 {

@@ -40,6 +40,8 @@ pub struct Left {
     pub short: usize,
     /// Roots that had no room for one.
     pub crowded: usize,
+    /// Somewhere data that look like trap bytes stand right behind an instruction.
+    pub mixed: bool,
 }
 
 /// The byte belongs to a decoded instruction or to padding.
@@ -66,7 +68,7 @@ pub(super) struct Old {
 
 /// Patches `out`, which begins with a copy of the input file.
 pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed, placed: &Placed) -> Left {
-    let mut left = Left { boarded: Vec::new(), springboards: 0, short: 0, crowded: 0 };
+    let mut left = Left { boarded: Vec::new(), springboards: 0, short: 0, crowded: 0, mixed: false };
     let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
     roots.sort();
     let mut main = 0;
@@ -83,6 +85,7 @@ pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed
         main = stop;
         old.cover(insns, ids.clone(), computed);
         old.cover_padding(image.exec_bytes(s), &insns.data);
+        left.mixed |= old.has_traps_behind_code();
         let here = roots.partition_point(|r| r.0 < section.va)..roots.partition_point(|r| r.0 < end);
         old.place_boards(&roots[here], image.exec_bytes(s), placed, &mut left);
         for id in ids {
@@ -183,6 +186,14 @@ impl Old {
             self.bytes[at..end].fill(TRAP);
             at = at.max(end);
         }
+    }
+
+    /// Whether a byte that stays looks like a trap byte, where a long jump over the beginning of an instruction in front would have it.
+    fn has_traps_behind_code(&self) -> bool {
+        let stays = |k: usize| self.state[k] & COVERED == 0 && self.bytes[k] == TRAP;
+        let follows = |k: usize| self.state[k - 1] & COVERED != 0;
+        let reaches = |k: usize| self.state[k.saturating_sub(LONG - 1)..k].iter().any(|state| state & BEGIN != 0);
+        (1..self.state.len()).any(|k| stays(k) && follows(k) && reaches(k))
     }
 
     fn place_boards(&mut self, roots: &[(Vaddr, InsnId)], original: &[u8], placed: &Placed, left: &mut Left) {

@@ -211,7 +211,7 @@ impl Decoder {
     fn address_reg(&self, id: RegId) -> u8 {
         match id.0 as X86Reg::Type {
             X86Reg::X86_REG_INVALID => NONE,
-            X86Reg::X86_REG_RIP => RIP,
+            X86Reg::X86_REG_RIP | X86Reg::X86_REG_EIP => RIP,
             X86Reg::X86_REG_RIZ | X86Reg::X86_REG_EIZ => NONE,
             n if (X86Reg::X86_REG_XMM0..=X86Reg::X86_REG_ZMM31).contains(&n) => VECTOR,
             _ => match self.gpr(id) {
@@ -256,6 +256,9 @@ impl Decoder {
                         let mut disp = m.disp();
                         if base == RIP {
                             disp = disp.wrapping_add(va as i64 + len as i64);
+                            if m.base().0 as X86Reg::Type == X86Reg::X86_REG_EIP {
+                                disp = i64::from(disp as u32);
+                            }
                         }
                         mem = Some(Mem { base, index, scale: m.scale() as u8, seg: raw.seg, disp });
                     }

@@ -569,7 +569,8 @@ fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
             0..=3 => CF | OF,
             _ => ALL_FLAGS,
         },
-        (Enc::Legacy, 0, 0xf6 | 0xf7) if r.reg() != 2 => ALL_FLAGS,
+        // What the manuals call undefined behind divisions, bit scans and bit tests, processors leave as it was.
+        (Enc::Legacy, 0, 0xf6 | 0xf7) if !matches!(r.reg(), 2 | 6 | 7) => ALL_FLAGS,
         (Enc::Legacy, 0, 0xfe | 0xff) if r.reg() < 2 => ALL_FLAGS & !CF,
         (Enc::Legacy, 0, 0x9e) => ALL_FLAGS & !OF,
         (Enc::Legacy, 0, 0xf5 | 0xf8 | 0xf9) => CF,
@@ -584,9 +585,11 @@ fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
         (Enc::Legacy, 1, 0x02 | 0x03) => ZF,                          // lar, lsl
         (Enc::Legacy, 1, 0xae) if r.reg() == 6 && r.reg_form() && matches!(r.pp, PP_66 | PP_F2) => ALL_FLAGS, // tpause, umwait
         (Enc::Vex, 2, 0xe0..=0xef) => ALL_FLAGS, // cmpccxadd
-        (Enc::Legacy, 1, 0xa3 | 0xab | 0xb3 | 0xbb | 0xba) => ALL_FLAGS & !ZF,
+        (Enc::Legacy, 1, 0xa3 | 0xab | 0xb3 | 0xbb | 0xba) => CF,
         (Enc::Legacy, 1, 0xa4 | 0xac) if count != 0 => ALL_FLAGS,
-        (Enc::Legacy, 1, 0xaf | 0xb0 | 0xb1 | 0xc0 | 0xc1 | 0xbc | 0xbd) => ALL_FLAGS,
+        (Enc::Legacy, 1, 0xbc | 0xbd) if r.pp == PP_F3 => CF | ZF,
+        (Enc::Legacy, 1, 0xbc | 0xbd) => ZF,
+        (Enc::Legacy, 1, 0xaf | 0xb0 | 0xb1 | 0xc0 | 0xc1) => ALL_FLAGS,
         (Enc::Legacy, 1, 0xb8) if r.pp == PP_F3 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xc7) if r.reg_form() && r.reg() >= 6 && r.pp != PP_F3 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xc7) if r.reg() == 1 => ZF,

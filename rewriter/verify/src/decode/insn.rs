@@ -8,7 +8,7 @@ use crate::decode::raw::{Enc, PP_F2, Raw};
 
 /// No register.
 pub const NONE: u8 = 0xff;
-/// rip as a base register.
+/// rip as a base register; with [`ADDR32`] eip: what is named is then the lower half of the address.
 pub const RIP: u8 = 0xfe;
 /// An index register that is a vector.
 pub const VECTOR: u8 = 0xfd;

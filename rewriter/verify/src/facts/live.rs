@@ -12,7 +12,7 @@
 
 use crate::decode::decoder::Code;
 use crate::decode::effects::{CALLEE_SAVED, RAX, RCX, RDI, RDX, RSI, RSP, bit};
-use crate::decode::insn::{Insn, NONE, PREFIXED, RIP, WIDE};
+use crate::decode::insn::{ADDR32, Insn, NONE, PREFIXED, RIP, WIDE};
 use crate::facts::callees::{self, Callees};
 use crate::facts::stack_depth::Depths;
 use crate::graph::blocks::{End, Graph};
@@ -128,7 +128,8 @@ fn uses_and_kills(g: &Graph, text: &Code, sites: &Sites, range: std::ops::Range<
 fn pushes_address(i: &[Insn]) -> bool {
     let [push, lea, xchg] = i else { return false };
     let plain = push.op == 0x50 && push.r0 == RAX && !push.has(PREFIXED);
-    let constant = lea.op == 0x8d && lea.r0 == RAX && lea.has(WIDE) && lea.mem.is_some_and(|m| m.base == RIP);
+    let constant = lea.op == 0x8d && lea.r0 == RAX && lea.has(WIDE) && !lea.has(ADDR32);
+    let constant = constant && lea.mem.is_some_and(|m| m.base == RIP);
     let at_rsp = |m: crate::decode::insn::Mem| m.base == RSP && m.index == NONE && m.disp == 0 && m.seg == 0;
     let exchanged =
         xchg.op == 0x87 && xchg.has(WIDE) && (xchg.r0 == RAX || xchg.r1 == RAX) && xchg.mem.is_some_and(at_rsp);

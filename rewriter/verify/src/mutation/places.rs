@@ -21,6 +21,8 @@ pub struct Places {
     pub(super) versions: Vec<Range<usize>>,
     /// Of the module info: addresses of tables without rows.
     pub(super) no_rows: Vec<usize>,
+    /// Of the module info: the byte of the flags that says that jumps may be written.
+    pub(super) flags: usize,
     /// What stands in front of a library's program headers and has their form.
     pub(super) spare_headers: Range<usize>,
     /// Where chains of ranges begin.
@@ -73,6 +75,7 @@ impl Places {
         let chains: BTreeSet<usize> = named.filter_map(|va| at(va, 16)).map(|bytes| bytes.start).collect();
         Places {
             no_rows,
+            flags: info.start + offset_of!(contract::ModuleInfo, flags),
             chains: chains.into_iter().collect(),
             chains_va: m
                 .sections

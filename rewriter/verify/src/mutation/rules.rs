@@ -11,6 +11,8 @@ use blizzard_contract::{self as contract, claim_reason};
 use std::mem::offset_of;
 use std::ops::Range;
 
+const JUMPS: u8 = contract::module_flags::JUMPS as u8;
+
 /// The chain of ranges at `at` of the file.
 fn chain_of(file: &[u8], at: usize) -> Option<Vec<Ranged>> {
     let range = |at: u64| file.get(at as usize..at as usize + 16)?.try_into().ok();
@@ -63,6 +65,9 @@ pub fn harmless(s: &Subject, part: &Part, mutant: &[u8], at: usize) -> Option<&'
         ),
         parts::BETWEEN if s.places.spare_headers.contains(&at) => {
             Some("a library's second table of program headers: its ELF header and its module info name the first")
+        }
+        parts::INFO if at == s.places.flags && s.output[at] ^ mutant[at] == JUMPS && mutant[at] & JUMPS == 0 => {
+            Some("the runtime writes no jumps in place of trap bytes: they cost more, and lead to the same places")
         }
         parts::INFO if s.places.no_rows.contains(&at) => Some("where a table begins that has no rows"),
         parts::RODATA if same_chains(s, mutant, at) => Some("the chain acquires the same blocks with the same rights"),

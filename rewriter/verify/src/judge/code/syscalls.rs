@@ -7,7 +7,7 @@
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
 use crate::decode::effects::{Effects, Flow, RCX, Touch};
-use crate::decode::insn::{Insn, NONE, RIP, WIDE};
+use crate::decode::insn::{ADDR32, Insn, NONE, RIP, WIDE};
 use crate::file::module::Module;
 use crate::sites::site::{Sites, set};
 use blizzard_contract as contract;
@@ -39,7 +39,7 @@ pub(crate) fn admit(m: &Module, text: &mut Code, audit: &mut Audit) -> Vec<usize
 /// `lea rcx, [behind the call]; jmp [GATE_SYSCALL]`, without a gap.
 fn leads(lea: &Insn, jump: &Insn, call: &Insn) -> bool {
     let behind = lea.mem.is_some_and(|m| m.base == RIP && m.index == NONE && m.disp as u64 == call.end());
-    let address = lea.op == 0x8d && lea.r0 == RCX && lea.has(WIDE) && behind;
+    let address = lea.op == 0x8d && lea.r0 == RCX && lea.has(WIDE) && !lea.has(ADDR32) && behind;
     let gate = jump
         .mem
         .is_some_and(|m| m.base == NONE && m.index == NONE && m.seg == 0 && m.disp as u64 == contract::GATE_SYSCALL);

@@ -21,7 +21,8 @@ const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::COUNTING
     | module_flags::BLOCKS
     | module_flags::STRIPS
-    | module_flags::GUARD;
+    | module_flags::GUARD
+    | module_flags::JUMPS;
 
 /// Judges it. `both`: plain and full code with what is inserted there. `entry`: where the program's own entry point is now, as its old address says.
 pub(crate) fn judge(
@@ -179,7 +180,7 @@ fn closure(m: &Module, audit: &mut Audit) {
     let first = strings.next().and_then(|s| std::str::from_utf8(s).ok());
     let wanted = match first {
         Some(contract::closure_strings::BUNDLE) => 2,
-        Some(contract::closure_strings::CACHE) => 5,
+        Some(contract::closure_strings::CACHE) => 6,
         _ => 0,
     };
     // Behind the last NUL there is nothing.

@@ -12,7 +12,7 @@
 use crate::audit::{Audit, ByteCounts};
 use crate::decode::decoder::{self, Code};
 use crate::decode::effects::{Flow, RAX, RSP};
-use crate::decode::insn::{FS, GS, Insn, NO_TARGET, RIP, WIDE};
+use crate::decode::insn::{ADDR32, FS, GS, Insn, NO_TARGET, RIP, WIDE};
 use crate::decode::raw::{Raw, prefixes, without_segments};
 use crate::error::{Error, Result};
 use crate::facts::exempt::names_memory_of_runtime;
@@ -439,7 +439,12 @@ impl Comparison<'_, '_> {
             Flow::Call if o.target == o.end() => {
                 let i = self.text.insns.get(k..k + 3)?;
                 let address = i[1].mem.is_some_and(|m| m.base == RIP && m.disp as u64 == o.end());
-                let forms = i[0].op == 0x50 && i[0].r0 == RAX && i[1].op == 0x8d && i[1].r0 == RAX && i[1].has(WIDE);
+                let forms = i[0].op == 0x50
+                    && i[0].r0 == RAX
+                    && i[1].op == 0x8d
+                    && i[1].r0 == RAX
+                    && i[1].has(WIDE)
+                    && !i[1].has(ADDR32);
                 let top = i[2].mem.is_some_and(|m| m.base == RSP && m.disp == 0);
                 (address && forms && top && i[2].op == 0x87 && i[2].has(WIDE)).then_some(3)
             }
@@ -592,6 +597,12 @@ impl Comparison<'_, '_> {
             for &(va, bytes) in &old.pieces[within(&old.pieces)] {
                 let at = (va - s.va) as usize;
                 board[at..(at + bytes as usize).min(n)].fill(true);
+            }
+            if self.m.info.flags & contract::module_flags::JUMPS != 0
+                && let Some(va) = mixed(s.va, now, &code, &board, &list[within(list)])
+            {
+                let why = "a byte of data looks like a trap byte right behind an instruction, where the runtime may write a jump";
+                audit.finding(va, self.m.place(va), why);
             }
             let mut k = 0;
             while k < n {
@@ -751,6 +762,25 @@ impl Comparison<'_, '_> {
             }
         }
     }
+}
+
+/// Where a byte stands that looks like a trap byte and may be one of data, so near behind the beginning of an instruction that a `jmp rel32` there would have it.
+/// `code`: bytes of instructions, `board`: those of springboards; `begins`: where instructions begin, ascending. What looks like trap bytes up to the next code, or
+/// up to the next multiple of eight, is padding.
+fn mixed(from: u64, now: &[u8], code: &[bool], board: &[bool], begins: &[(u64, u64)]) -> Option<u64> {
+    begins.iter().find_map(|&(va, _)| {
+        let at = (va - from) as usize;
+        let is_trap = |k: &usize| now[*k] == TRAP && !board[*k];
+        // Behind other bytes than trap bytes nothing is written.
+        let end = (at..(at + 5).min(now.len())).find(|k| !is_trap(k) || !code[*k])?;
+        if !is_trap(&end) {
+            return None;
+        }
+        let padding_ends = (end..now.len()).find(|k| code[*k] || !is_trap(k)).unwrap_or(now.len());
+        let at_code = padding_ends == now.len() || code[padding_ends] || board[padding_ends];
+        let certain = ((from + end as u64).next_multiple_of(8) - from) as usize;
+        (!at_code && certain < padding_ends.min(at + 5)).then_some(from + certain as u64)
+    })
 }
 
 /// The bytes of the file behind its segments, its sections and its tables of headers.

@@ -19,9 +19,7 @@ use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::{address_map, rewrite};
 use crate::write::frames::build::{self, Frames};
-use crate::write::frames::debug_frame;
 use crate::write::frames::pieces::{CodeMap, MAX_PADDING, StackMove};
-use crate::write::frames::stubs::Stubs;
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_addresses::{self, NewAddresses};
 use crate::write::new_code::layout::{NewCode, Placed};
@@ -64,31 +62,6 @@ impl Map<'_> {
     /// Its label in the version that the map is of.
     fn label(&self, id: InsnId) -> InsnId {
         if self.full { self.placed.versions.full(id) } else { id }
-    }
-}
-
-impl Map<'_> {
-    /// The old address of the instruction whose new code, in either version, `new` lies in, and by how much rsp is lower there.
-    fn old_of(&self, new: Vaddr) -> Option<(Vaddr, u32)> {
-        let last = |label: &dyn Fn(InsnId) -> InsnId| {
-            let (mut low, mut high) = (0, self.insns.main);
-            while low < high {
-                let middle = low.midpoint(high);
-                if self.placed.begin(label(InsnId(middle as u32))) <= new {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            let id = InsnId(low.checked_sub(1)? as u32);
-            (new < self.placed.end(label(id))).then_some(id)
-        };
-        let versions = &self.placed.versions;
-        let full = || versions.are_two().then(|| last(&|id| versions.full_label(id)))?;
-        let id = last(&|id| id).or_else(full)?;
-        let moves = &self.placed.stack;
-        let lower = moves[..moves.partition_point(|m| m.at <= new)].last().map_or(0, |m| m.lower_by);
-        Some((self.insns.va(id), lower))
     }
 }
 
@@ -275,10 +248,7 @@ pub fn write(
     let code_off = page_for(file.len(), placed.code_va);
     file.fill_to(code_off);
     let mut hash = Sha256::new();
-    let mut cold = Vec::new();
     code.write(placed, |piece| {
-        let from = (code_off + u64::from(placed.cold_at)).saturating_sub(file.len());
-        cold.extend_from_slice(piece.get(from as usize..).unwrap_or_default());
         hash.update(piece);
         file.extend(piece);
     });
@@ -433,12 +403,6 @@ pub fn write(
         &offsets[added..],
         [blocks.map(|b| (block_recorder::SECTION, b)), records.map(|r| (accesses::SECTION, r))],
     );
-    let stubs = Stubs::of(&cold, placed.code_va + u64::from(placed.cold_at));
-    let of_stubs = frame_input.map(|input| build::build_stubs(input, &stubs, |new| map.old_of(new))).transpose()?;
-    let frames = match (blob.and_then(|blob| blob.frames(rt_va)), of_stubs.flatten()) {
-        (Some(runtime), Some(stubs)) => Some(debug_frame::joined(runtime, stubs)),
-        (runtime, stubs) => runtime.or(stubs),
-    };
     // Behind everything that is loaded: what is appended here must not move it.
     let debug = rewrite::rewrite(&mut file, image, &map);
     let mut header = headers::write_sections(
@@ -451,7 +415,7 @@ pub fn write(
         headers::Added {
             loaded: image.interp.is_some().then_some(entry),
             runtime: (blob.map_or(&[], |blob| blob.functions()), rt_va),
-            frames,
+            frames: blob.and_then(|blob| blob.frames(rt_va)),
         },
     )?;
     let (table, count) = match blob {

@@ -12,14 +12,10 @@ use crate::read::fde::{self, Fde};
 use crate::read::lsda::{self, CallSite, Lsda};
 use crate::write::frames::cfi::{self, Rules, Step};
 use crate::write::frames::pieces::{self, CodeMap, Run};
-use crate::write::frames::stubs::Stubs;
 use crate::write::frames::{eh_frame_hdr, lsda_write};
 
-use gimli::write::{
-    Address, CallFrameInstruction, CieId, CommonInformationEntry, DebugFrame, EhFrame, EndianVec,
-    FrameDescriptionEntry, FrameTable,
-};
-use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian, X86_64};
+use gimli::write::{Address, CieId, DebugFrame, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable};
+use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian};
 use std::collections::HashMap;
 
 /// An FDE with its LSDA.
@@ -281,70 +277,7 @@ pub(crate) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
     let mut mapped = map_units(input, &units, &[map], Vaddr(0));
     mapped.refused.into_result("call-frame information that cannot be moved")?;
     mapped.pieces.sort_by_key(|p| p.start);
-    written(&table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr, &|at| at)?)
-}
-
-/// Most frames of stubs: a debugger reads them all at once.
-const MAX_STUBS: usize = 1 << 18;
-
-/// Builds a `.debug_frame` for the calls of stubs. `old_of`: the old address of the instruction whose new code a place is in, and by how much rsp is lower
-/// there. None: there are none, or too many.
-///
-/// # Errors
-/// What the frames of the input say is not understood.
-pub(crate) fn build_stubs(
-    input: &Input,
-    stubs: &Stubs,
-    old_of: impl Fn(Vaddr) -> Option<(Vaddr, u32)>,
-) -> Result<Option<Vec<u8>>> {
-    if !(1..MAX_STUBS).contains(&(stubs.calls.len() + stubs.tails.len())) {
-        return Ok(None);
-    }
-    let mut refused = Refused::default();
-    let units = read(input, &mut Report::default(), &mut refused);
-    refused.into_result("unwind tables that cannot be read")?;
-    let sites = stubs.calls.iter().filter_map(|call| old_of(call.to).map(|(old, lower)| (old, lower, call)));
-    let mut sites: Vec<_> = sites.collect();
-    sites.sort_by_key(|(old, ..)| *old);
-    let (mut pieces, mut steps, mut repeats) = (Vec::new(), Vec::new(), 0);
-    for (index, unit) in units.iter().enumerate() {
-        let place = |va: Vaddr| sites.partition_point(|(old, ..)| *old < va);
-        let own = &sites[place(unit.fde.start)..place(unit.fde.end)];
-        if own.is_empty() || repeats > MAX_REPEATS {
-            continue;
-        }
-        let failed = |reason: String| Error::new(format!("frame of the code at {}", unit.fde.start)).because(reason);
-        steps.clear();
-        cfi::steps(input, &unit.fde, &mut steps).map_err(failed)?;
-        let mut rules = Rules::initial(input, &unit.fde).map_err(failed)?;
-        let mut done = 0;
-        for (old, lower, call) in own {
-            for step in steps[done..].iter().take_while(|step| step.at <= *old) {
-                rules.apply(&step.op, step.expression.as_deref());
-                done += 1;
-            }
-            repeats += done;
-            let before = steps[..done].iter().map(|step| step.op.clone());
-            let placed = before.chain(rules.lowered(lower + call.lower_by)).map(|op| (0, op)).collect();
-            pieces.push(Piece { unit: index, start: call.code.start, end: call.code.end, lsda: None, steps: placed });
-        }
-    }
-    let mut table = table(input, &units, pieces, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
-    let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
-    let mut cie = CommonInformationEntry::new(encoding, 1, -8, X86_64::RA);
-    cie.add_instruction(CallFrameInstruction::Cfa(X86_64::RSP, 8));
-    cie.add_instruction(CallFrameInstruction::Offset(X86_64::RA, -8));
-    let cie = table.add_cie(cie);
-    for (code, below) in &stubs.tails {
-        let mut tail = FrameDescriptionEntry::new(Address::Constant(code.start.0), (code.end - code.start) as u32);
-        tail.add_instruction(0, CallFrameInstruction::CfaOffset(8 + *below as i32));
-        table.add_fde(cie, tail);
-    }
-    written(&table).map(Some)
-}
-
-/// As `.debug_frame`.
-fn written(table: &FrameTable) -> Result<Vec<u8>> {
+    let table = table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
     let mut section = DebugFrame::from(EndianVec::new(LittleEndian));
     table.write_debug_frame(&mut section).map_err(|e| Error::new("the new .debug_frame").because(e))?;
     Ok(section.0.into_vec())
@@ -388,8 +321,6 @@ fn table(
                 let at = input.eh_frame.at + key.0 as u64;
                 let mut cie = cie.map_err(|e| Error::new(format!("the CIE at {at}: {e}")))?;
                 cie.fde_address_encoding = encoding;
-                // Debuggers call no personality routine.
-                cie.personality = cie.personality.filter(|_| encoding != DW_EH_PE_absptr);
                 let cie = table.add_cie(cie);
                 cies.insert(key, cie);
                 cie

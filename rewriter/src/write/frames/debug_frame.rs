@@ -23,21 +23,6 @@ pub fn of_moved(frames: &Input, by: u64) -> Option<Vec<u8>> {
     build::build_debug(frames, &Moved(by)).ok().filter(|section| !section.is_empty())
 }
 
-/// Two sections as one.
-pub fn joined(mut first: Vec<u8>, mut second: Vec<u8>) -> Vec<u8> {
-    let word = |bytes: &[u8], at: usize| bytes.get(at..at + 4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
-    let mut at = 0;
-    // FDEs say where their CIE is in the section.
-    while let (Some(length), Some(id)) = (word(&second, at), word(&second, at + 4)) {
-        if id != CIE {
-            second[at + 4..at + 8].copy_from_slice(&(id + first.len() as u32).to_le_bytes());
-        }
-        at += 4 + length as usize;
-    }
-    first.extend(second);
-    first
-}
-
 /// Code that moves as a whole.
 struct Moved(u64);
 

@@ -24,8 +24,6 @@ pub(crate) mod lsda_write;
 
 pub(crate) mod eh_frame_hdr;
 
-pub(crate) mod stubs;
-
 pub(crate) mod build;
 
 pub(crate) mod debug_frame;

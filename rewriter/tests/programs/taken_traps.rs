@@ -10,6 +10,7 @@ blizzard_test_harness::module! {
     tables_of_the_large_model_are_recognised,
     exceptions_of_a_fixed_address_program_take_none,
     an_address_that_nobody_foresaw_takes_a_hundred,
+    a_filter_of_system_calls_is_not_provoked,
     no_jump_is_written_where_data_look_like_trap_bytes,
 }
 
@@ -199,6 +200,27 @@ fn an_address_that_nobody_foresaw_takes_a_hundred() {
         let flags = [&["-O1"][..], kind].concat();
         assert_eq!(traps("gcc", &entered_in_the_middle(""), &flags), [100, 100], "{kind:?}");
     }
+}
+
+fn a_filter_of_system_calls_is_not_provoked() {
+    let filter = r#"
+        #include <stddef.h>
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        static void forbid(void) {
+            struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            struct sock_fprog all = {sizeof code / sizeof *code, code};
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all)) __builtin_trap();
+        }"#;
+    let source = filter.to_owned() + &entered_in_the_middle("").replace("long sum = 0;", "long sum = 0; forbid();");
+    assert_eq!(traps("gcc", &source, &["-O1"]), [1000, 1000]);
 }
 
 fn no_jump_is_written_where_data_look_like_trap_bytes() {

@@ -5,9 +5,9 @@
 
 use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
 use crate::system_calls::table::row::Action::{
-    self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, Limits, LockWhenUsed, Make,
-    MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone, SendSignal,
-    SharedFutex, SignalAction, SignalMask, SignalReturn, Vfork,
+    self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, LeaveTrapBytes, Limits,
+    LockWhenUsed, Make, MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone,
+    SendSignal, SharedFutex, SignalAction, SignalMask, SignalReturn, Vfork,
 };
 use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
 use crate::system_calls::table::row::Layout::{
@@ -258,7 +258,7 @@ pub const CALLS: &[Row] = &[
     call!(154 modify_ldt, Num, Out(By(2))),
     call!(155 pivot_root, Str, Str; [KeepLibraries]),
     call!(156 _sysctl, Never),
-    call!(157 prctl, Num, L(Prctl), L(Prctl), L(Prctl), L(Prctl); [KeepDispatch(libc::EINVAL), Make, Make, Make]; command: Some(0)),
+    call!(157 prctl, Num, L(Prctl), L(Prctl), L(Prctl), L(Prctl); [KeepDispatch(libc::EINVAL), LeaveTrapBytes, Make, Make]; command: Some(0)),
     call!(158 arch_prctl, Num, L(ArchPrctl); [GS]; command: Some(0)),
     call!(159 adjtimex, Out(Bytes(TIMEX))),
     call!(160 setrlimit, Num, In(Bytes(16)); [Limits]),
@@ -418,7 +418,7 @@ pub const CALLS: &[Row] = &[
     call!(314 sched_setattr, Num, L(Sized)),
     call!(315 sched_getattr, Num, Out(Int(2))),
     call!(316 renameat2, Num, Str, Num, Str),
-    call!(317 seccomp, Num, Num, L(Listed(&SECCOMPS)); command: Some(0)),
+    call!(317 seccomp, Num, Num, L(Listed(&SECCOMPS)); [Make, LeaveTrapBytes, Make, Make]; command: Some(0)),
     call!(318 getrandom, Out(By(1))),
     call!(319 memfd_create, Str),
     call!(320 kexec_file_load, Num, Num, Num, In(By(2))),

@@ -210,6 +210,8 @@ pub enum Action {
     AllowCode(u8, u32),
     /// The libraries' folder is opened before the program gives up the right to do so.
     KeepLibraries,
+    /// Trap bytes stay trap bytes from here on ([`crate::gates::hot_traps`]), if it is about a filter of system calls.
+    LeaveTrapBytes,
     /// The program's own link leads to the original file. The link's name is this argument.
     ReadOwnLink(u8),
     /// The program's own file is executed as rewritten (one node), and with limits as the program sees them. The path is this argument.

@@ -160,6 +160,7 @@ fn action(action: Action) -> String {
         Action::MapCode => "registers rewritten code; other code ends a run of several nodes".into(),
         Action::AllowCode(..) => "code that is not rewritten ends a run of several nodes".into(),
         Action::KeepLibraries => "opens the libraries' folder first".into(),
+        Action::LeaveTrapBytes => "of a filter: trap bytes stay from here on".into(),
         Action::ReadOwnLink(_) => "of the own link: the original's path".into(),
         Action::Execute(_) => "with the program's limits; with one node the own file as rewritten".into(),
     }

@@ -79,10 +79,7 @@ impl RewriteCommand {
             }
         };
         let (options, source) = match &self.bundle {
-            None => {
-                let (options, source) = self.libraries.fitted_to(&input.bytes, asked, &learnt)?;
-                (options, source.of_original(&input.path))
-            }
+            None => self.libraries.fitted_to(&input.bytes, asked, &learnt)?,
             Some(_) => (rewritten::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.

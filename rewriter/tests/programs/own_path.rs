@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 blizzard_test_harness::module! {
     a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten,
     every_node_finds_the_original,
-    a_program_rewritten_elsewhere_stays_in_its_own_place,
     libraries_left_as_they_are_are_warned_of_on_several_nodes,
     a_bundle_that_cannot_find_itself_says_so_in_one_line,
 }
@@ -89,47 +88,6 @@ fn every_node_finds_the_original() {
     assert!(output.status.success(), "{output:?}");
     let path = program.display();
     assert_eq!(said, format!("last: {path} {path} rewritten not told\n").repeat(2));
-}
-
-fn a_program_rewritten_elsewhere_stays_in_its_own_place() {
-    // `$ORIGIN` was where the rewritten file lies, and the libraries were not there.
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().canonicalize().unwrap();
-    let at = |name: &str| folder.join(name);
-    std::fs::create_dir(at("elsewhere")).unwrap();
-    std::fs::write(at("l.c"), "int linked(void) { return 7; }\n").unwrap();
-    let gcc =
-        |arguments: &[&str]| assert!(tool("gcc").args(arguments).current_dir(&folder).status().unwrap().success());
-    gcc(&["-shared", "-fPIC", "l.c", "-o", "liblinked.so"]);
-    std::fs::write(at("p.c"), SOURCE).unwrap();
-    let define = format!("-DAT_BLIZZARD={}", contract::AT_BLIZZARD);
-    gcc(&["-O1", &define, "p.c", "-o", "self", "-L.", "-Wl,--no-as-needed", "-llinked", "-Wl,-rpath,$ORIGIN"]);
-    let rewrite = Command::new(env!("CARGO_BIN_EXE_blizzard"))
-        .env("BLIZZARD_CACHE", at("cache"))
-        .args(["rewrite", "self", "-o", "elsewhere/self.blz"])
-        .current_dir(&folder)
-        .output()
-        .unwrap();
-    assert!(rewrite.status.success(), "{rewrite:?}");
-    let said = |program: &str, word: &str| {
-        let output = Command::new(at(program)).arg(word).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-    };
-    let original = at("self").display().to_string();
-    let lines = ["first", "second", "third", "fourth"];
-    let expected: String = lines.map(|word| format!("{word}: {original} {original} rewritten not told\n")).concat();
-    assert_eq!(said("elsewhere/self.blz", "first"), expected);
-    // In the original's folder, and where there is no original, its own place is that of its file.
-    for (program, gone) in [("here", false), ("elsewhere/self.blz", true)] {
-        if gone {
-            std::fs::remove_file(at("self")).unwrap();
-            std::fs::copy(at("liblinked.so"), at("elsewhere/liblinked.so")).unwrap();
-        } else {
-            std::fs::copy(at("elsewhere/self.blz"), at(program)).unwrap();
-        }
-        let path = at(program).display().to_string();
-        assert_eq!(said(program, "last"), format!("last: {path} {path} rewritten not told\n"));
-    }
 }
 
 fn libraries_left_as_they_are_are_warned_of_on_several_nodes() {

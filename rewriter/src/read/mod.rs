@@ -25,6 +25,6 @@ pub(crate) mod attached;
 
 pub mod elf;
 
-pub mod accesses;
-
 pub mod rewritten;
+
+pub mod accesses;

@@ -46,9 +46,16 @@ const OTHERS: [&str; 2] = ["clang", "gdb"];
 fn prepared() -> (tempfile::TempDir, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    std::fs::copy(repository.join("bench-apps/em3d/em3d.h"), folder.path().join("em3d.h")).unwrap();
+    let copy = |source: &str, name: &str| {
+        let text = std::fs::read_to_string(repository.join(source)).unwrap();
+        std::fs::write(folder.path().join(name), text.replace("\"../common", "\"common")).unwrap();
+    };
+    copy("bench-apps/em3d/em3d.h", "em3d.h");
+    for name in ["common.h", "common_shared.h"] {
+        copy(&format!("bench-apps/{name}"), name);
+    }
     for (source, name) in [("bench-apps/em3d/em3d.c", "em3d.c"), ("examples/heat.c", "heat.c")] {
-        std::fs::copy(repository.join(source), folder.path().join(name)).unwrap();
+        copy(source, name);
         let program = name.trim_end_matches(".c");
         must(folder.path(), &format!("cc -O2 {name} $(blizzard config --cflags --libs) -o {program}"));
     }

@@ -220,7 +220,7 @@ fn a_filter_of_system_calls_is_not_provoked() {
             if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all)) __builtin_trap();
         }"#;
     let source = filter.to_owned() + &entered_in_the_middle("").replace("long sum = 0;", "long sum = 0; forbid();");
-    assert_eq!(traps("gcc", &source, &["-O1"]), [1000, 1000]);
+    assert_eq!(traps("gcc", &source, &["-O1", "-static"]), [1000, 1000]);
 }
 
 fn no_jump_is_written_where_data_look_like_trap_bytes() {

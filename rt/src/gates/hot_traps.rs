@@ -40,8 +40,6 @@ const LONG: u64 = 5;
 
 /// Where jumps have been written; 0: none yet.
 static WRITTEN: PerProcess<[AtomicU64; JUMPS]> = PerProcess::new([const { AtomicU64::new(0) }; JUMPS]);
-/// No more are written.
-static ENDED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 /// Somebody writes one.
 static WRITING: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
@@ -56,11 +54,6 @@ pub fn count(at: u64, new: u64) {
         place.fetch_or(TrapPlace::JUMP, Ordering::Relaxed);
     }
     WRITING.store(false, Ordering::Release);
-}
-
-/// From here on all trap bytes stay: the system calls for a jump may be forbidden.
-pub fn write_no_more() {
-    ENDED.store(true, Ordering::Relaxed);
 }
 
 /// The hits of the trap byte of that name. If there is no place left, it gets that of one which was hit least.
@@ -98,12 +91,7 @@ fn place_of(name: u64, new: u32) -> &'static AtomicU32 {
 fn write_jump(at: u64, new: u64) -> Option<()> {
     let relies =
         MODULES.moved_from(new).is_some() || MODULES.chain_at(new).is_some() || MODULES.check_of(new).is_some();
-    if ENDED.load(Ordering::Relaxed)
-        || process::nodes() != 1
-        || user_handlers::is_active()
-        || relies
-        || !MODULES.takes_jumps(at)
-    {
+    if near::is_closed() || process::nodes() != 1 || user_handlers::is_active() || relies || !MODULES.takes_jumps(at) {
         return None;
     }
     // The byte in front belongs to the same page, too.

@@ -7,8 +7,8 @@
 //! except that a library cannot be loaded as it is.
 //! Source: as the parent module's.
 
-use crate::gates::hot_traps;
 use crate::kernel::limits;
+use crate::kernel::near;
 use crate::kernel::sys;
 use crate::kernel::ucontext::Ucontext;
 use crate::process::frame::Frame;
@@ -63,7 +63,7 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
         }
         Action::LeaveTrapBytes => {
             if call.nr == libc::SYS_seccomp || call.args[0] == libc::PR_SET_SECCOMP as u64 {
-                hot_traps::write_no_more();
+                near::close();
             }
             None
         }

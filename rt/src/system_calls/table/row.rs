@@ -210,7 +210,7 @@ pub enum Action {
     AllowCode(u8, u32),
     /// The libraries' folder is opened before the program gives up the right to do so.
     KeepLibraries,
-    /// Trap bytes stay trap bytes from here on ([`crate::gates::hot_traps`]), if it is about a filter of system calls.
+    /// Trap bytes stay trap bytes from here on ([`crate::kernel::near`]), if it is about a filter of system calls.
     LeaveTrapBytes,
     /// The program's own link leads to the original file. The link's name is this argument.
     ReadOwnLink(u8),

@@ -36,8 +36,10 @@ pub fn reserve() {
     limits::make_room(BYTES, false);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-    let at = unsafe { sys::mmap(0, BYTES, libc::PROT_NONE, flags, -1, 0) };
-    BASE.store(at.unwrap_or(0), Ordering::Relaxed);
+    let Ok(at) = (unsafe { sys::mmap(0, BYTES, libc::PROT_NONE, flags, -1, 0) }) else { return };
+    // SAFETY: changes what a core dump contains, nothing else.
+    let _ = unsafe { sys::madvise(at, BYTES, libc::MADV_DONTDUMP) };
+    BASE.store(at, Ordering::Relaxed);
 }
 
 /// Takes the pages of `[page, page + bytes)`, two at most, which are mapped without rights.

@@ -12,7 +12,7 @@ use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection, ObjectSegment};
 
 /// Name of the output section that says where the accesses of the version table stand in the original: that file's [`Object`], then for each row how far its
-/// access is from the one before, in unsigned LEB128; the first from [`ModuleInfo::old_base_va`]. The runtime does not read it.
+/// access is from the one before, in unsigned LEB128; the first from [`blizzard_contract::ModuleInfo::old_base_va`]. The runtime does not read it.
 pub const SECTION: &str = ".blizzard.accesses";
 
 /// Those of one file.

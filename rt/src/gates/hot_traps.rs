@@ -6,7 +6,7 @@
 //! * Of the jump's distance those bytes are chosen at which no instruction begins and nothing but a trap byte stands. All others stay: where an instruction
 //!   begins its trap byte does, and who jumps there traps as before. The distance that comes out decides where the page must lie.
 //!   Data that look like trap bytes do not follow there ([`contract::module_flags::JUMPS`]).
-//! * The new code relies on nothing that [`resume::reestablish`] would have to do, but for the limits of loops, which the page's code writes.
+//! * The new code relies on nothing that [`crate::process::resume::reestablish`] would have to do, but for the limits of loops, which the page's code writes.
 //! * The jump's first byte is written last, when every processor has seen the others.
 //!
 //! A refusal costs speed only. Source: the punned jumps of e9patch (Duck, Gao, Roychoudhury, PLDI 2020); SDM volume 3, 8.1.3 (cross-modifying code);

@@ -11,6 +11,7 @@ use crate::base::collections::compact_offsets::CompactOffsets;
 use crate::base::error::Refusal;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
+use crate::insert::asm;
 use crate::insert::block_recorder::Recorder;
 use crate::plan::checks::Fuel;
 use crate::plan::decision::Decision;
@@ -183,6 +184,26 @@ pub struct StackPlace {
     pub lower_by: u32,
 }
 
+/// A call in a cold stub, which may be on the stack while a debugger looks.
+#[derive(Clone, Copy, Debug)]
+pub struct StubCall {
+    /// Where the stub goes on: in the new code of this instruction.
+    pub id: InsnId,
+    /// Where the call ends in the cold buffer.
+    pub end: u32,
+    /// Bytes by which rsp is lower than the program's, with the arguments that the callee takes away.
+    pub lower_by: u32,
+}
+
+/// A call in what several stubs share and call.
+#[derive(Clone, Copy, Debug)]
+pub struct TailCall {
+    /// Where it ends in the cold buffer.
+    pub end: u32,
+    /// Bytes between rsp, as in [`StubCall`], and the address to return to.
+    pub below: u32,
+}
+
 /// Bytes with fields to fill in.
 #[derive(Debug, Default)]
 pub struct Buffer {
@@ -279,6 +300,9 @@ pub struct Code {
     /// Tests that full code calls: by address register, descriptor, by how much rsp is lower, and cold position.
     pub tests: [Vec<(u32, i32, u32)>; 16],
     pub poll_tail: Option<u32>,
+    /// For debuggers, each by rising position.
+    pub stub_calls: Vec<StubCall>,
+    pub tail_calls: Vec<TailCall>,
     /// Instructions of copies: from where to where in the cold buffer, and of which instruction. Ascending.
     pub moved: Vec<(u32, u32, InsnId)>,
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
@@ -298,6 +322,25 @@ impl Code {
     pub(crate) fn inserted(&self, from: u32) -> u32 {
         let bytes = &self.hot.bytes[from as usize..];
         iced_x86::Decoder::new(64, bytes, iced_x86::DecoderOptions::NONE).iter().count() as u32
+    }
+
+    /// In a stub that goes on in the new code of `id`: calls a gate, with rsp lower than the program's by `lower_by`.
+    pub(super) fn stub_gate(&mut self, gate: u64, id: InsnId, lower_by: i32) {
+        asm::call_abs(&mut self.cold.bytes, gate);
+        self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by: lower_by as u32 });
+    }
+
+    /// The same of what several stubs share and call: a tail.
+    pub(super) fn stub_tail(&mut self, tail: u32, id: InsnId, lower_by: i32) {
+        let call = asm::call32(&mut self.cold.bytes);
+        self.cold.fix(call, Target::Cold(tail));
+        self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by: lower_by as u32 });
+    }
+
+    /// In a tail: calls a gate, with rsp lower than the address to return to by `below`.
+    pub(super) fn tail_gate(&mut self, gate: u64, below: i32) {
+        asm::call_abs(&mut self.cold.bytes, gate);
+        self.tail_calls.push(TailCall { end: self.cold.pos(), below: below as u32 });
     }
 
     /// Appends a part of the hot buffer in which nothing may grow to the cold one; its fields lead where they do there.

@@ -10,7 +10,7 @@ use crate::decode::insn::Flow;
 use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain};
 use crate::insert::asm::{self, Mem, RSP};
-use crate::insert::code::{Code, Target};
+use crate::insert::code::{Code, TailCall, Target};
 use crate::insert::sequences::{in_segment, string};
 use crate::insert::site::{
     Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, in_red_zone, open, place_regs,
@@ -180,6 +180,7 @@ fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
     asm::add_rsp(out, -RED_ZONE as i8);
     let call = asm::call32(out);
     code.cold.fix(call, Target::Cold(tail));
+    code.tail_calls.push(TailCall { end: code.cold.pos(), below: RED_ZONE as u32 });
     code.cold.bytes.push(asm::CLC);
     back(&mut code.cold.bytes);
     at

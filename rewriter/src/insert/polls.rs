@@ -23,19 +23,18 @@ pub fn poll(code: &mut Code, site: &Site) {
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
     saved.undo_cold(code);
-    let cold = &mut code.cold;
     match tail {
         Some(tail) => {
-            asm::add_rsp(&mut cold.bytes, -RED_ZONE as i8);
-            let call = asm::call32(&mut cold.bytes);
-            cold.fix(call, Target::Cold(tail));
+            asm::add_rsp(&mut code.cold.bytes, -RED_ZONE as i8);
+            code.stub_tail(tail, site.id, RED_ZONE);
         }
         None => {
-            asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
-            asm::call_abs(&mut cold.bytes, contract::GATE_POLL);
-            asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+            asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+            code.stub_gate(contract::GATE_POLL, site.id, RED_ZONE);
+            asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
         }
     }
+    let cold = &mut code.cold;
     let back = asm::jmp32(&mut cold.bytes);
     cold.fix(back, Target::Insn { id: site.id, delta: behind });
 }
@@ -66,11 +65,12 @@ pub fn count_block(code: &mut Code, site: &Site, counter: u32) {
 
 /// The shared tail of polls, as [`crate::insert::stubs::shared_tail`].
 fn poll_tail(code: &mut Code) -> u32 {
-    let cold = &mut code.cold;
-    *code.poll_tail.get_or_insert_with(|| {
-        let at = cold.pos();
-        asm::call_abs(&mut cold.bytes, contract::GATE_POLL);
-        asm::ret_pop(&mut cold.bytes, RED_ZONE as u16);
-        at
-    })
+    if let Some(at) = code.poll_tail {
+        return at;
+    }
+    let at = code.cold.pos();
+    code.tail_gate(contract::GATE_POLL, 0);
+    asm::ret_pop(&mut code.cold.bytes, RED_ZONE as u16);
+    code.poll_tail = Some(at);
+    at
 }

@@ -150,7 +150,8 @@ pub(super) fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bo
     let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push_imm(&mut cold.bytes, desc);
-    asm::call_abs(&mut cold.bytes, contract::GATE_STRING);
+    code.stub_gate(contract::GATE_STRING, site.id, RED_ZONE + 8);
+    let cold = &mut code.cold;
     let tail = cold.pos() as usize;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
@@ -178,7 +179,8 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     let at = asm::lea_rip(&mut cold.bytes, RAX);
     cold.fix(at, Target::Vsib(code.vsib.len() as u32));
     asm::xchg_rsp_rax(&mut cold.bytes);
-    asm::call_abs(&mut cold.bytes, contract::GATE_VSIB);
+    code.stub_gate(contract::GATE_VSIB, site.id, RED_ZONE + 8);
+    let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
     cold.fix(back, Target::Insn { id: site.id, delta: access });

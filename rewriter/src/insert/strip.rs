@@ -291,11 +291,12 @@ fn near(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>,
         let over = asm::jmp32(out);
         asm::land32(out, rung);
         asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
-        asm::call_abs(out, contract::GATE_POLL);
+        code.stub_gate(contract::GATE_POLL, strip.first, RED_ZONE);
+        let out = &mut code.cold.bytes;
         asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
         asm::land32(out, over);
     }
-    group_call(code, (!strip.spilled).then_some(s), strip.chain);
+    group_call(code, strip.first, (!strip.spilled).then_some(s), strip.chain);
     take_back(&mut code.cold.bytes, strip.limit());
     go_on(code, strip.first, body);
 }

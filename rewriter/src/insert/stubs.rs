@@ -3,6 +3,7 @@
 //! Input: the place of a check, and the register that holds the address. Output: bytes in the cold buffer. **Invariant**: a stub restores the program's state,
 //! enters a gate, and goes on to the access, which is possible then.
 
+use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::access::{Place, Plain, XSAVE_BYTES};
 use crate::insert::asm::{self, Mem, RAX, RSP};
@@ -24,8 +25,7 @@ pub fn take_back(out: &mut Vec<u8>, limit: Limit) {
 pub(super) fn short_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, tail: u32, access: u32) -> Done {
     asm::add_rsp(&mut code.cold.bytes, -RED_ZONE as i8);
     address(&mut code.cold, site, p.at, s, RED_ZONE)?;
-    let call = asm::call32(&mut code.cold.bytes);
-    code.cold.fix(call, Target::Cold(tail));
+    code.stub_tail(tail, site.id, RED_ZONE);
     let back = asm::jmp32(&mut code.cold.bytes);
     code.cold.fix(back, Target::Insn { id: site.id, delta: access });
     Ok(())
@@ -43,7 +43,7 @@ pub(super) fn chained_stub(
     if p.bytes > 1 {
         straddle_test(code, site, p, s, access)?;
     }
-    group_call(code, Some(s), chain);
+    group_call(code, site.id, Some(s), chain);
     if let Some(limit) = limit {
         take_back(&mut code.cold.bytes, limit);
     }
@@ -53,8 +53,8 @@ pub(super) fn chained_stub(
     Ok(())
 }
 
-/// In a cold stub: acquires a chain of ranges; `s` is changed. Without one, no register is.
-pub(super) fn group_call(code: &mut Code, s: Option<u8>, chain: u32) {
+/// In a cold stub that goes on at `id`: acquires a chain of ranges; `s` is changed. Without one, no register is.
+pub(super) fn group_call(code: &mut Code, id: InsnId, s: Option<u8>, chain: u32) {
     let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     match s {
@@ -70,8 +70,8 @@ pub(super) fn group_call(code: &mut Code, s: Option<u8>, chain: u32) {
             asm::xchg_rsp_rax(&mut cold.bytes);
         }
     }
-    asm::call_abs(&mut cold.bytes, contract::GATE_GROUP);
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    code.stub_gate(contract::GATE_GROUP, id, RED_ZONE + 8);
+    asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
 }
 
 /// The shared tail for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called with rsp below the red
@@ -101,8 +101,8 @@ pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain, own_block: impl Fn(
         asm::land8(out, denied);
     }
     asm::push_imm(out, desc);
-    asm::call_abs(out, contract::GATE_MISS);
-    asm::ret_pop(out, RED_ZONE as u16);
+    code.tail_gate(contract::GATE_MISS, 16);
+    asm::ret_pop(&mut code.cold.bytes, RED_ZONE as u16);
     at
 }
 
@@ -188,8 +188,8 @@ pub(super) fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
     }
     asm::xchg_rsp_rax(&mut cold.bytes);
     asm::push_imm(&mut cold.bytes, miss_descriptor(p));
-    asm::call_abs(&mut cold.bytes, contract::GATE_MISS);
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    code.stub_gate(contract::GATE_MISS, site.id, RED_ZONE + 16);
+    asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     Ok(())
 }
 

@@ -19,7 +19,8 @@ use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::{address_map, rewrite};
 use crate::write::frames::build::{self, Frames};
-use crate::write::frames::pieces::{CodeMap, MAX_PADDING, StackMove};
+use crate::write::frames::debug_frame;
+use crate::write::frames::pieces::{ApartCall, CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_addresses::{self, NewAddresses};
 use crate::write::new_code::layout::{NewCode, Placed};
@@ -95,6 +96,24 @@ impl CodeMap for Map<'_> {
         let copies = &self.placed.copies;
         let place = |va: Vaddr| copies.partition_point(|c| self.insns.va(c.0) < va);
         copies[place(old.start)..place(old.end)].iter().map(|c| (self.insns.va(c.0), c.1.clone())).collect()
+    }
+
+    fn calls_apart(&self, old: Range<Vaddr>) -> Vec<ApartCall> {
+        let [first, stop] = [old.start, old.end].map(|va| InsnId(self.insns.main_before(va) as u32));
+        let labels = |id: InsnId| if self.full { self.placed.versions.full_label(id) } else { id };
+        let calls = self.placed.stub_calls(labels(first), labels(stop)).iter().map(|call| ApartCall {
+            old: self.insns.va(InsnId(call.id.0 - labels(InsnId(0)).0)),
+            end: self.placed.cold_va(call.end),
+            lower_by: call.lower_by,
+            is_behind_tail: false,
+        });
+        let mut calls: Vec<ApartCall> = calls.collect();
+        calls.sort_by_key(|call| call.end);
+        let tails = |end: Vaddr| self.placed.tail_calls.partition_point(|tail| self.placed.cold_va(tail.end) < end);
+        for k in 1..calls.len() {
+            calls[k].is_behind_tail = tails(calls[k - 1].end) < tails(calls[k].end);
+        }
+        calls
     }
 
     fn stack_moves(&self, new: Range<Vaddr>) -> &[StackMove] {
@@ -298,7 +317,8 @@ pub fn write(
     for r in &placed.regions {
         [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
     }
-    let built = frame_input.map(|input| build::build(input, maps, ro.next(16))).transpose()?;
+    let tails = placed.tail_calls.iter().map(|call| (placed.cold_va(call.end), call.below)).collect::<Vec<_>>();
+    let mut built = frame_input.map(|input| build::build(input, maps, &tails, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
     if let Some(f) = &built {
         for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
@@ -405,6 +425,7 @@ pub fn write(
     );
     // Behind everything that is loaded: what is appended here must not move it.
     let debug = rewrite::rewrite(&mut file, image, &map);
+    let stubs = built.as_mut().map(|f| std::mem::take(&mut f.stubs)).unwrap_or_default();
     let mut header = headers::write_sections(
         &mut file,
         image,
@@ -415,7 +436,7 @@ pub fn write(
         headers::Added {
             loaded: image.interp.is_some().then_some(entry),
             runtime: (blob.map_or(&[], |blob| blob.functions()), rt_va),
-            frames: blob.and_then(|blob| blob.frames(rt_va)),
+            frames: debug_frame::joined(blob.and_then(|blob| blob.frames(rt_va)), stubs),
         },
     )?;
     let (table, count) = match blob {

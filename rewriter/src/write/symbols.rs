@@ -31,6 +31,9 @@ fn full_name(function: &[u8]) -> Vec<u8> {
     [function, b".full"].concat()
 }
 
+/// What cold code in front of that of all functions is called.
+const COLD: &[u8] = b"blizzard_cold";
+
 /// What a function's cold code is called. Demanglers take an ending for a clone of the function, where gdb then breaks, too; they leave a
 /// mangled name in the middle alone.
 fn cold_name(function: &[u8]) -> Vec<u8> {
@@ -167,6 +170,8 @@ impl Symbols {
                 sym[16..24].copy_from_slice(&new_bytes.to_le_bytes());
             }
         }
+        let begin = placed.code_va + u64::from(placed.cold_at);
+        let mut named_from = placed.code_va + placed.code_bytes;
         for (va, (name, bytes)) in cold {
             let Some(first) = insns.at(va) else { continue };
             let stop = InsnId(insns.main_before(va + bytes) as u32);
@@ -179,7 +184,12 @@ impl Symbols {
             }
             if let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) {
                 self.append(&cold_name(&name), STT_FUNC, new_text + 1, range.start, range.end - range.start);
+                named_from = named_from.min(range.start);
             }
+        }
+        // Of the procedure linkage table, say, and shared by all.
+        if named_from < placed.code_va + placed.code_bytes && begin < named_from {
+            self.append(COLD, STT_FUNC, new_text + 1, begin, named_from - begin);
         }
         if let Some(va) = loaded {
             self.append(b"_dl_debug_state", 0, new_text, va, 0);

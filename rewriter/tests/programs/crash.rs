@@ -1,7 +1,7 @@
 //! Nodes that die by signals: what the launcher says of them; nodes under a debugger.
 
 use crate::sources::{SharedProgram, finished, said};
-use blizzard_test_harness::needs::need_system;
+use blizzard_test_harness::needs::{need_system, send_signal};
 use blizzard_test_harness::tool;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -74,15 +74,20 @@ __attribute__((noinline)) static int over(int n) {
     return over(n + 1) + room[0];
 }
 static void *idle(void *x) { return x; }
+static void say_number(void) {
+    printf("%u %d\n", bz_node(), (int)getpid());
+    fflush(stdout);
+}
 int main(int argc, char **argv) {
     const char *how = argv[argc - 1];
     if (bz_node() == 0) {
         struct item *i = bz_alloc(sizeof *i);
-        i->key = 1;
+        i->key = 1, i->next = strcmp(how, "miss") ? 0 : i;
         bz_publish(0, i);
     }
     struct item *i = bz_lookup(0);
     bz_barrier();
+    int is_looked_at = !strcmp(how, "wait") || !strcmp(how, "miss");
     if (bz_node() == bz_nodes() - 1) {
         if (!strcmp(how, "null")) return walk(i) > 100;
         if (!strcmp(how, "abort")) return deep(2);
@@ -118,11 +123,16 @@ int main(int argc, char **argv) {
         if (!strcmp(how, "wild string")) memset(wild, 1, 20000);
         if (!strcmp(how, "wild loop")) return total((long *)wild) > 100;
         if (!strcmp(how, "overflow")) return over(1);
-        if (!strcmp(how, "wait")) { printf("%d\n", (int)getpid()); fflush(stdout); }
+        if (is_looked_at) say_number();
+        if (!strcmp(how, "miss")) i->key = walk(i);
         if (!strcmp(how, "thread")) { pthread_t t; pthread_create(&t, 0, idle, 0); }
     }
     char c;
-    if (!strcmp(how, "wait") && bz_node() == 0) while (read(0, &c, 1) == 1) {}
+    if (is_looked_at && bz_node() == 0) {
+        say_number();
+        if (!strcmp(how, "miss")) raise(SIGSTOP);
+        else while (read(0, &c, 1) == 1) {}
+    }
     bz_barrier();
     return 0;
 }
@@ -135,18 +145,18 @@ fn a_node_that_dies_says_where_and_by_what() {
         (
             "null",
             128 + libc::SIGSEGV,
-            &["it read 0x0: a null pointer", "at sum_of (prog.c:14)", "by walk (prog.c:17)", "by main (prog.c:68)"],
+            &["it read 0x0: a null pointer", "at sum_of (prog.c:14)", "by walk (prog.c:17)", "by main (prog.c:73)"],
         ),
         (
             "abort",
             128 + libc::SIGABRT,
-            &["by abort in libc", "by deep (prog.c:20)", "by deep (prog.c:21)", "by main (prog.c:69)"],
+            &["by abort in libc", "by deep (prog.c:20)", "by deep (prog.c:21)", "by main (prog.c:74)"],
         ),
-        ("divide", 128 + libc::SIGFPE, &["at main (prog.c:70)"]),
+        ("divide", 128 + libc::SIGFPE, &["at main (prog.c:75)"]),
         (
             "const",
             128 + libc::SIGSEGV,
-            &["it wrote to 0x", " (table + 8, of 64 bytes), which is read-only", "at main (prog.c:71)"],
+            &["it wrote to 0x", " (table + 8, of 64 bytes), which is read-only", "at main (prog.c:76)"],
         ),
         (
             "code",
@@ -155,19 +165,19 @@ fn a_node_that_dies_says_where_and_by_what() {
                 "it went on at 0x2",
                 ": shared memory, which is no code",
                 " is at the beginning of an allocation of up to 64 bytes",
-                ", made by main (prog.c:61)",
-                "by main (prog.c:72)",
+                ", made by main (prog.c:65)",
+                "by main (prog.c:77)",
             ],
         ),
         (
             "qsort",
             128 + libc::SIGSEGV,
-            &["it wrote to 0x8: 8 bytes", "at compare (prog.c:25)", "by qsort", "by main (prog.c:73)"],
+            &["it wrote to 0x8: 8 bytes", "at compare (prog.c:25)", "by qsort", "by main (prog.c:78)"],
         ),
         (
             "handler",
             128 + libc::SIGSEGV,
-            &["it wrote to 0x18", "at on_usr1 (prog.c:30)", "by the kernel", "by raise in libc", "by main (prog.c:74)"],
+            &["it wrote to 0x18", "at on_usr1 (prog.c:30)", "by the kernel", "by raise in libc", "by main (prog.c:79)"],
         ),
         (
             "wild",
@@ -175,14 +185,14 @@ fn a_node_that_dies_says_where_and_by_what() {
             &[
                 "shared memory that was never allocated",
                 " bytes behind the end of an allocation of up to 64 bytes at 0x20",
-                ", made by main (prog.c:61)",
+                ", made by main (prog.c:65)",
                 "at sum_of (prog.c:14)",
                 "by walk (prog.c:17)",
-                "by main (prog.c:98)",
+                "by main (prog.c:103)",
             ],
         ),
-        ("wild string", 1, &["never allocated", "in libc", "by main (prog.c:99)"]),
-        ("wild loop", 1, &["never allocated", "at total (prog.c:49)", "by main (prog.c:100)"]),
+        ("wild string", 1, &["never allocated", "in libc", "by main (prog.c:104)"]),
+        ("wild loop", 1, &["never allocated", "at total (prog.c:49)", "by main (prog.c:105)"]),
         ("overflow", 128 + libc::SIGSEGV, &["its calls are not known: its stack was full"]),
         // Where a library starts a thread says nothing.
         ("thread", 1, &["the program starts a second thread, started by main"]),
@@ -271,31 +281,37 @@ fn a_node_runs_under_gdb() {
     }
 }
 
-/// With nothing told to gdb but the process.
+/// With nothing told to gdb but the process; in a call of the runtime, and in an access to a block that does not come.
 fn gdb_sees_a_waiting_node_from_main_down() {
     tool("gdb");
     let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     program.compile("fixed", &["-no-pie"]);
     program.compile("static", &["-static"]);
-    for name in ["prog", "fixed", "static"] {
+    for (name, how) in [("prog", "wait"), ("fixed", "wait"), ("static", "wait"), ("prog", "miss")] {
         let mut command = program.blizzard();
-        command.args(["run", "-n", "2", "--", &format!("./{name}"), "wait"]);
+        command.args(["run", "-n", "2", "--", &format!("./{name}"), how]);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
-        let node = lines.next().unwrap().unwrap();
-        // It waits soon; until then it is in a function of the program, which `bt` shows, too.
+        let lines = BufReader::new(run.stdout.take().unwrap()).lines();
+        // Both say their numbers; it begins with the node's.
+        let mut processes: Vec<_> = lines.take(2).map(Result::unwrap).collect();
+        processes.sort_unstable();
+        let [other, node] = [0, 1].map(|n: usize| processes[n][2..].to_owned());
+        // It waits soon.
         let gdb = || {
             let mut gdb = tool("gdb");
             gdb.current_dir(&program.folder).args(["-nx", "-batch", "-p", &node, "-ex", "bt"]);
             said(&gdb.output().unwrap())
         };
         let seen = (0..50).map(|_| gdb()).find(|seen| seen.contains("blizzard_rt::")).unwrap();
-        // The other node reads until its input ends.
+        // The other node reads until its input ends, or is stopped.
         drop(run.stdin.take());
+        assert!(how != "miss" || send_signal("CONT", other.parse().unwrap()));
         assert!(run.wait().unwrap().success());
         let frames: Vec<&str> = seen.lines().filter(|line| line.starts_with('#')).collect();
-        let main = frames.iter().position(|line| line.contains(" main (")).unwrap_or_else(|| panic!("{name}: {seen}"));
-        assert!(main > 5 && frames[..main].iter().all(|line| !line.contains("??")), "{name}: {seen}");
+        let main = frames.iter().position(|line| line.contains(" main ("));
+        let main = main.unwrap_or_else(|| panic!("{name} {how}: {seen}"));
+        assert!(main > 5 && frames[..main].iter().all(|line| !line.contains("??")), "{name} {how}: {seen}");
+        assert!(how != "miss" || frames[main - 1].contains(" walk.blizzard_cold "), "{name} {how}: {seen}");
     }
 }
 

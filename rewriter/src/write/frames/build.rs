@@ -11,11 +11,14 @@ use crate::read::eh_frame::{Input, Refused};
 use crate::read::fde::{self, Fde};
 use crate::read::lsda::{self, CallSite, Lsda};
 use crate::write::frames::cfi::{self, Rules, Step};
-use crate::write::frames::pieces::{self, CodeMap, Run};
+use crate::write::frames::pieces::{self, ApartCall, CodeMap, Run};
 use crate::write::frames::{eh_frame_hdr, lsda_write};
 
-use gimli::write::{Address, CieId, DebugFrame, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable};
-use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian};
+use gimli::write::{
+    Address, CallFrameInstruction, CieId, CommonInformationEntry, DebugFrame, EhFrame, EndianVec,
+    FrameDescriptionEntry, FrameTable,
+};
+use gimli::{DW_EH_PE_absptr, DwEhPe, LittleEndian, X86_64};
 use std::collections::HashMap;
 
 /// An FDE with its LSDA.
@@ -38,6 +41,8 @@ struct Piece {
 #[derive(Default)]
 struct Mapped {
     pieces: Vec<Piece>,
+    /// For debuggers alone: programs do not unwind through the runtime.
+    apart: Vec<Piece>,
     gcc_except_table: Vec<u8>,
     report: Report,
     refused: Refused,
@@ -49,11 +54,12 @@ struct Mapped {
 /// a large program comes near.
 const MAX_REPEATS: usize = 1 << 22;
 
-/// Builds the frames of the new code, of each version, to be placed at `at` (rounded up to 8).
+/// Builds the frames of the new code, of each version, to be placed at `at` (rounded up to 8). `tails`: where calls of what stubs share end, and how many bytes
+/// lie between rsp there and the address to return to.
 ///
 /// # Errors
 /// Every record that cannot be understood or whose code went where tables cannot follow, as refusals of one error.
-pub fn build(input: &Input, maps: &[&dyn CodeMap], at: Vaddr) -> Result<Frames> {
+pub fn build(input: &Input, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: Vaddr) -> Result<Frames> {
     let mut first = Report::default();
     let mut refused = Refused::default();
     let units = read(input, &mut first, &mut refused);
@@ -67,7 +73,7 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], at: Vaddr) -> Result<Frames> 
         let reason = format!("its new code overlaps that of {}", units[pair[0].unit].fde.start);
         mapped.refused.add(fde.record, format!("frame of the code at {}", fde.start), reason);
     }
-    let Mapped { pieces, gcc_except_table, mut report, refused, .. } = mapped;
+    let Mapped { pieces, apart, gcc_except_table, mut report, refused, .. } = mapped;
     refused.into_result("unwind tables that cannot be moved")?;
     report.fdes = first.fdes;
     report.dropped.extend(first.dropped);
@@ -83,6 +89,7 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], at: Vaddr) -> Result<Frames> 
     let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
     let eh_frame_hdr = eh_frame_hdr::write(hdr_at, eh_frame_at, &entries)?;
     Ok(Frames {
+        stubs: frames_of_stubs(input, &units, apart, tails)?,
         eh_frame_hdr: (hdr_at, eh_frame_hdr),
         eh_frame: (eh_frame_at, eh_frame),
         gcc_except_table: (at, gcc_except_table),
@@ -157,9 +164,13 @@ fn map_unit(
         return Ok(());
     }
     let parts = pieces::pieces(&runs);
+    let calls = map.calls_apart(fde.start..fde.end);
     // Most functions have no code that moves rsp.
-    let moved = runs.iter().any(|run| !map.stack_moves(run.new.clone()).is_empty());
+    let moved = !calls.is_empty() || runs.iter().any(|run| !map.stack_moves(run.new.clone()).is_empty());
     let rules = if moved { Some(Rules::initial(input, fde)?) } else { None };
+    if let Some(rules) = &rules {
+        apart(index, steps, &calls, rules, out);
+    }
     out.report.split += usize::from(parts.len() > 1);
     let tables = unit.lsda.as_ref().map(|lsda| Ok::<_, String>((lsda, lsda.tables()?))).transpose()?;
     let mut first = true;
@@ -199,6 +210,59 @@ fn map_unit(
         out.pieces.push(Piece { unit: index, start: all.new.start, end: all.new.end, lsda: None, steps });
     }
     Ok(())
+}
+
+/// Adds pieces for calls that stand apart, which the old code's rows describe: one, if the calls stand in the old order and no tail between them. A row is new
+/// where something differs.
+fn apart(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, out: &mut Mapped) {
+    while let Some(first) = calls.first() {
+        let start = first.end.0 - 1;
+        let (mut rules, mut placed, mut done, mut lower, mut taken) = (initial.clone(), Vec::new(), 0, 0, 0);
+        for call in calls {
+            let hold = steps.partition_point(|step| step.at <= call.old);
+            if hold < done || call.is_behind_tail && taken > 0 {
+                break;
+            }
+            let at = (call.end.0 - 1 - start) as u32;
+            let mut lowered = |rules: &Rules, by| {
+                let changes = lower != by;
+                lower = by;
+                rules.lowered(by).into_iter().filter(move |_| changes).map(move |op| (at, op))
+            };
+            if hold > done {
+                placed.extend(lowered(&rules, 0));
+            }
+            for step in &steps[done..hold] {
+                rules.apply(&step.op, step.expression.as_deref());
+                placed.push((at, step.op.clone()));
+            }
+            placed.extend(lowered(&rules, call.lower_by));
+            (done, taken) = (hold, taken + 1);
+        }
+        out.repeats += done;
+        let end = calls[taken - 1].end;
+        out.apart.push(Piece { unit, start: Vaddr(start), end, lsda: None, steps: placed });
+        calls = &calls[taken..];
+    }
+}
+
+/// `.debug_frame` for calls that stand apart and for tails; empty: there are none.
+fn frames_of_stubs(input: &Input, units: &[Unit], apart: Vec<Piece>, tails: &[(Vaddr, u32)]) -> Result<Vec<u8>> {
+    if apart.is_empty() && tails.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut table = table(input, units, apart, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
+    let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
+    let mut cie = CommonInformationEntry::new(encoding, 1, -8, X86_64::RA);
+    cie.add_instruction(CallFrameInstruction::Cfa(X86_64::RSP, 8));
+    cie.add_instruction(CallFrameInstruction::Offset(X86_64::RA, -8));
+    let cie = table.add_cie(cie);
+    for (end, below) in tails {
+        let mut tail = FrameDescriptionEntry::new(Address::Constant(end.0 - 1), 1);
+        tail.add_instruction(0, CallFrameInstruction::CfaOffset(8 + *below as i32));
+        table.add_fde(cie, tail);
+    }
+    written(&table)
 }
 
 /// The steps of the piece that `runs` form. The first run repeats all steps before it. `rules` are those at the function's
@@ -277,7 +341,11 @@ pub(crate) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
     let mut mapped = map_units(input, &units, &[map], Vaddr(0));
     mapped.refused.into_result("call-frame information that cannot be moved")?;
     mapped.pieces.sort_by_key(|p| p.start);
-    let table = table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
+    written(&table(input, &units, mapped.pieces, Vaddr(0), DW_EH_PE_absptr, &|at| at)?)
+}
+
+/// As `.debug_frame`.
+fn written(table: &FrameTable) -> Result<Vec<u8>> {
     let mut section = DebugFrame::from(EndianVec::new(LittleEndian));
     table.write_debug_frame(&mut section).map_err(|e| Error::new("the new .debug_frame").because(e))?;
     Ok(section.0.into_vec())
@@ -321,6 +389,8 @@ fn table(
                 let at = input.eh_frame.at + key.0 as u64;
                 let mut cie = cie.map_err(|e| Error::new(format!("the CIE at {at}: {e}")))?;
                 cie.fde_address_encoding = encoding;
+                // Debuggers call no personality routine.
+                cie.personality = cie.personality.filter(|_| encoding != DW_EH_PE_absptr);
                 let cie = table.add_cie(cie);
                 cies.insert(key, cie);
                 cie
@@ -350,6 +420,8 @@ pub struct Frames {
     pub eh_frame: (Vaddr, Vec<u8>),
     /// May be empty.
     pub gcc_except_table: (Vaddr, Vec<u8>),
+    /// `.debug_frame` for the calls of stubs. May be empty.
+    pub stubs: Vec<u8>,
     pub report: Report,
 }
 

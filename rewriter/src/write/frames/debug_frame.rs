@@ -23,6 +23,25 @@ pub fn of_moved(frames: &Input, by: u64) -> Option<Vec<u8>> {
     build::build_debug(frames, &Moved(by)).ok().filter(|section| !section.is_empty())
 }
 
+/// The runtime's section, if there is one, and one that may be empty, as one.
+pub fn joined(runtime: Option<Vec<u8>>, mut more: Vec<u8>) -> Option<Vec<u8>> {
+    if more.is_empty() {
+        return runtime;
+    }
+    let mut all = runtime.unwrap_or_default();
+    let word = |bytes: &[u8], at: usize| bytes.get(at..at + 4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+    let mut at = 0;
+    // FDEs say where their CIE is in the section.
+    while let (Some(length), Some(id)) = (word(&more, at), word(&more, at + 4)) {
+        if id != CIE {
+            more[at + 4..at + 8].copy_from_slice(&(id + all.len() as u32).to_le_bytes());
+        }
+        at += 4 + length as usize;
+    }
+    all.extend(more);
+    Some(all)
+}
+
 /// Code that moves as a whole.
 struct Moved(u64);
 

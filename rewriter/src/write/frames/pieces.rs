@@ -21,6 +21,19 @@ pub struct StackMove {
     pub lower_by: u32,
 }
 
+/// A call in new code that stands apart from what it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApartCall {
+    /// The old instruction in whose new code the program goes on.
+    pub old: Vaddr,
+    /// Where the call ends.
+    pub end: Vaddr,
+    /// By so many bytes rsp is lower than at that instruction when the callee has returned, arguments included.
+    pub lower_by: u32,
+    /// Between the call before it and this one a tail has a call, which has a frame of its own.
+    pub is_behind_tail: bool,
+}
+
 /// Where old code went.
 pub trait CodeMap {
     /// New address where the code of the old instruction at `old` begins, its inserted checks included; `None`: no
@@ -57,6 +70,11 @@ pub trait CodeMap {
     /// Further places of old code that begins in the range, in which nothing is called and rsp does not move: where it begins in the old
     /// code, and the new code.
     fn copies(&self, _old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        Vec::new()
+    }
+
+    /// The calls that belong to old code in the range and stand apart, by where they end.
+    fn calls_apart(&self, _old: Range<Vaddr>) -> Vec<ApartCall> {
         Vec::new()
     }
 

@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::jump_table::JumpTable;
-use crate::insert::code::{Buffer, COLD_ALIGN, Code, Fixup, Item, ItemKind, Restarts, Target};
+use crate::insert::code::{Buffer, COLD_ALIGN, Code, Fixup, Item, ItemKind, Restarts, StubCall, TailCall, Target};
 use crate::insert::strip;
 use crate::plan::checks;
 use crate::write::frames::pieces::StackMove;
@@ -39,6 +39,9 @@ pub struct Placed {
     pub moved: Vec<(InsnId, std::ops::Range<Vaddr>)>,
     /// Moves of rsp by inserted code, ascending.
     pub stack: Vec<StackMove>,
+    /// By instruction.
+    stub_calls: Vec<StubCall>,
+    pub tail_calls: Vec<TailCall>,
     /// Bytes of the blocks' counters, in pages of their own in front of the code.
     pub counter_bytes: u64,
     /// Which code exists twice.
@@ -93,6 +96,17 @@ impl Placed {
         self.code_va + u64::from(self.begin.get(id.ix()))
     }
 
+    /// The calls of stubs that go on in the new code of instructions in `[first, stop)`.
+    pub fn stub_calls(&self, first: InsnId, stop: InsnId) -> &[StubCall] {
+        let place = |id: InsnId| self.stub_calls.partition_point(|call| call.id < id);
+        &self.stub_calls[place(first)..place(stop)]
+    }
+
+    /// The address of a place in the cold code.
+    pub fn cold_va(&self, at: u32) -> Vaddr {
+        self.code_va + u64::from(self.cold_at + at)
+    }
+
     /// Where the counters of blocks are; none if blocks are not counted.
     pub fn counters_va(&self) -> Option<Vaddr> {
         let pages = self.counter_bytes.next_multiple_of(PAGE_BYTES);
@@ -110,10 +124,9 @@ impl Placed {
     /// The cold code of the functions that begin in `[first, stop)`, of which one begins at `first`.
     pub fn cold(&self, first: InsnId, stop: InsnId) -> Option<Range<Vaddr>> {
         let place = |id: InsnId| self.cold_starts.partition_point(|s| s.0 < id);
-        let cold = self.code_va + u64::from(self.cold_at);
         let (from, to) = (self.cold_starts.get(place(first))?, self.cold_starts.get(place(stop)));
-        let end = to.map_or(self.code_va + self.code_bytes, |s| cold + u64::from(s.1));
-        (from.0 == first).then(|| cold + u64::from(from.1)..end)
+        let end = to.map_or(self.code_va + self.code_bytes, |s| self.cold_va(s.1));
+        (from.0 == first).then(|| self.cold_va(from.1)..end)
     }
 
     /// Where the full versions begin in the hot code; none if no code exists twice.
@@ -292,6 +305,9 @@ pub fn place(
         (to - ip) as i64 as i32
     };
     let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, restarts, moved, accesses, .. } = code;
+    let (mut stub_calls, tail_calls) = (code.stub_calls, code.tail_calls);
+    // A loop's stubs are emitted where it ends.
+    stub_calls.sort_by_key(|call| call.id);
     let mut passed = 0;
     fill(
         &mut hot,
@@ -337,6 +353,8 @@ pub fn place(
         copies,
         moved,
         stack,
+        stub_calls,
+        tail_calls,
         counter_bytes,
         versions,
         to_full,

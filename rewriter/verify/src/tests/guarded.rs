@@ -130,11 +130,11 @@ impl Subject {
         let options = Options { access: Access::Guard, ..Options::default() };
         let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(original).ok()?;
         let code = elf.sections().filter(|s| s.kind() == object::SectionKind::Text);
-        let mut knowledge = Knowledge::default();
+        let (object, mut knowledge) = (Object::of(original), Knowledge::default());
         for at in code.flat_map(|s| s.address()..s.address() + s.size()).step_by(one_in) {
-            knowledge.add(Object::of(original), "p", Vaddr(at), 1);
+            knowledge.add(object, "p", Vaddr(at), 1);
         }
-        let request = Request { options: &options, learnt: knowledge.of(Object::of(original)) };
+        let request = Request { options: &options, learnt: knowledge.of(object) };
         let rewrite =
             |sink: &mut dyn Sink| pipeline::rewrite_program(original, "p", request, &LibraryRecord::none(), sink);
         let done = pipeline::in_memory(rewrite).ok()?;

@@ -44,7 +44,7 @@ impl Parts {
         };
         let parsed = parse(&input);
         let map = Map { places: self.map.places.clone(), moves: self.map.moves.clone(), in_order };
-        let built = build(&input, &[&map], Vaddr(NEW_TABLES));
+        let built = build(&input, &[&map], &[], Vaddr(NEW_TABLES));
         if let Ok(frames) = &built {
             assert!(parsed.is_ok(), "built, but could not be listed");
             let size: usize = self.sections.iter().map(|s| s.1.len()).sum();

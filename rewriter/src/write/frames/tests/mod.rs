@@ -79,7 +79,7 @@ fn compare(file: &File, rule: Rule) -> Compared {
         if matches!(rule, Rule::Stretch) {
             map.spill();
         }
-        let frames = build(input, &[&map], Vaddr(NEW_TABLES)).expect("buildable");
+        let frames = build(input, &[&map], &[], Vaddr(NEW_TABLES)).expect("buildable");
         let mut compared = Compared { split: frames.report.split, ..Compared::default() };
 
         let old_bases = input.bases();
@@ -339,7 +339,7 @@ fn speed_on_large_files() {
             let mut map = Map::new(&maps::instructions(input, &info), NEW_CODE, &Rule::Stretch);
             map.in_order = Some(true);
             let start = std::time::Instant::now();
-            let frames = build(input, &[&map], Vaddr(NEW_TABLES)).expect("buildable");
+            let frames = build(input, &[&map], &[], Vaddr(NEW_TABLES)).expect("buildable");
             let built = start.elapsed();
             assert!(frames.report.fdes_written > 1000);
             println!(

@@ -112,7 +112,7 @@ impl Case {
         let mut failures = Vec::new();
         let configs = self.configs();
         for (number, config) in configs.iter().enumerate() {
-            self.run_config((number, number + 1 == configs.len()), config, &work, &mut failures);
+            self.run_config((number, configs.len()), config, &work, &mut failures);
         }
         if failures.is_empty() {
             return Ok(());
@@ -137,10 +137,10 @@ impl Case {
         chosen.into_iter().map(config).collect()
     }
 
-    /// `number`: of the configuration, and whether it is the last.
+    /// `number`: of the configuration, and how many there are.
     fn run_config(
         &self,
-        (number, is_last): (usize, bool),
+        (number, configs): (usize, usize),
         config: &Config,
         work: &WorkDir,
         failures: &mut Vec<(String, String)>,
@@ -158,12 +158,12 @@ impl Case {
         if std::env::var_os("BLIZZARD_TESTS_ORIGINALS").is_some() {
             return;
         }
-        // These configurations are enough: of compilers, flags and links each differs once among them. Checks of loads or of stores alone are inserted
-        // by the same code as all checks.
-        let several = number < 2 || is_last;
+        // These configurations are enough: of compilers, flags and links each differs once among them.
+        let several = number < 2 || number + 1 == configs;
         let partial = if several { &Mode::PARTIAL[..] } else { &[] };
-        let rare = if number == 0 { &Mode::RARE[..] } else { &[] };
-        let modes = Mode::USUAL.iter().chain(partial).chain(rare);
+        // Checks of loads or of stores alone are inserted by the same code as all checks.
+        let rare = Mode::RARE.iter().skip(number).step_by(configs);
+        let modes = std::iter::once(&Mode::TESTS).chain(partial).chain(rare);
         for mode in modes {
             let result = work
                 .sub(&format!("{number}/{}", mode.name()))

@@ -53,19 +53,19 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// The modes in which each case is run.
-    pub const USUAL: [Mode; 2] = [Mode::of("tests", "all", "backedge"), Mode::of("tests", "none", "none")];
     /// The modes that are added in three configurations of a case.
-    pub const PARTIAL: [Mode; 2] = [Mode::of("tests", "loads", "backedge"), Mode::of("tests", "stores", "backedge")];
-    /// The modes that are added once per case.
-    pub const RARE: [Mode; 4] = [
+    pub const PARTIAL: [Mode; 1] = [Mode::of("tests", "none", "none")];
+    /// The modes that are added once per case, by turn to its configurations.
+    pub const RARE: [Mode; 6] = [
+        Mode::GUARD,
+        Mode::of("tests", "loads", "backedge"),
+        Mode::of("tests", "stores", "backedge"),
         Mode::of("tests", "none", "backedge"),
         Mode::of("tests", "all", "none"),
         Mode { count: true, ..Mode::TESTS },
-        Mode::GUARD,
     ];
-    /// What a run of several nodes needs: a test in front of each access.
-    pub const TESTS: Mode = Mode::USUAL[0];
+    /// The mode in which each case is run in each configuration, and what a run of several nodes needs: a test in front of each access.
+    pub const TESTS: Mode = Mode::of("tests", "all", "backedge");
     /// Guarded code.
     pub const GUARD: Mode = Mode::of("guard", "all", "backedge");
 

@@ -103,6 +103,7 @@ fn a_rank_that_fails_ends_the_run() {
     for (how, status, line) in [
         ("status", 7, "blizzard: error: node 2 exited with status 7"),
         ("killed", 137, "blizzard: error: node 2 was killed by signal 9 (SIGKILL)"),
+        ("crashed", 139, "blizzard: error: node 2 was killed by signal 11 (SIGSEGV)"),
     ] {
         let outcome = run(&mut mpirun(3, &[], &program, how), "", LIMIT).unwrap();
         assert_eq!(
@@ -111,6 +112,7 @@ fn a_rank_that_fails_ends_the_run() {
             "{}",
             outcome.describe()
         );
+        assert!(how != "crashed" || outcome.stderr_text().contains("  by main in ends\n"), "{}", outcome.describe());
         assert_nothing_is_left(&program);
     }
 }

@@ -52,6 +52,8 @@ pub struct Outcome {
     pub stuck: Vec<StuckNode>,
     /// How the node died that ended the run, or where it did that, if it could be looked at.
     pub crash: Option<Crash>,
+    /// The same where another host has looked: what it says.
+    pub told: Vec<String>,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
     /// From before the first node started until after the last ended.
@@ -83,7 +85,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
              between nodes"
         ));
     }
-    region.await_crashes();
+    region.await_crashes(0..options.nodes);
     let begin = Instant::now();
     let mut nodes = spawn::start(program, args, &region, guard.group, options)?;
     let forwarders = match Forwarders::start(&mut nodes, options) {
@@ -118,7 +120,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(Stop::Node(node)) => ended_by(node),
         _ => None,
     };
-    Ok(Outcome { exit_status, failure, nodes, stuck, crash, learnt: region.learnt(), wall })
+    Ok(Outcome { exit_status, failure, nodes, stuck, crash, told: Vec::new(), learnt: region.learnt(), wall })
 }
 
 /// What became of the nodes' output.

@@ -20,6 +20,7 @@ use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::futex;
 use std::fs::File;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -190,9 +191,9 @@ impl Region {
         }
     }
 
-    /// The nodes wait before they die by a signal, until [`Region::let_go`].
-    pub fn await_crashes(&self) {
-        (0..self.header.nodes).for_each(|node| self.crash_state(node).store(crash_state::AWAITED, Ordering::Relaxed));
+    /// These nodes wait before they die by a signal, until [`Region::let_go`].
+    pub fn await_crashes(&self, nodes: Range<u32>) {
+        nodes.for_each(|node| self.crash_state(node).store(crash_state::AWAITED, Ordering::Relaxed));
     }
 
     /// How node `node` dies, if it waits with that.

@@ -9,7 +9,7 @@
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
 //! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
-use crate::launch::crashes::crash::{self, Crash};
+use crate::launch::crashes::crash::{self, Crash, Own};
 use crate::launch::guard::Guard;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::Region;
@@ -62,7 +62,7 @@ pub fn until_all_ended(
     let mut deadline: Option<Instant> = None;
     let mut reaper = Reaper::default();
     loop {
-        crash::look(nodes, region, &mut seen.crashes);
+        crash::look(Own { nodes, first: 0 }, region, &mut seen.crashes);
         let mut failed = None;
         for number in reaper.reap(nodes, region) {
             if failed.is_none() && has_failed(&nodes[number], region, number as u32, alone) {

@@ -76,14 +76,11 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
 }
 
 /// Why nothing is known of the node that has ended a run by a signal that instructions raise, or `abort`.
-pub fn unseen(outcome: &Outcome, on_hosts: bool) -> Option<&'static str> {
+pub fn unseen(outcome: &Outcome) -> Option<&'static str> {
     let signal = outcome.exit_status - 128;
     let is_so = outcome.nodes.iter().any(|node| node.status.signal() == Some(signal));
     match signal {
         _ if !is_so || outcome.crash.is_some() => None,
-        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT if on_hosts => {
-            Some("its calls are not known: nodes are looked at in runs on one host only")
-        }
         libc::SIGSEGV => Some("its calls are not known: its stack was full, or somebody has sent the signal"),
         libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT => {
             Some("its calls are not known: somebody has sent the signal")

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::launch::hosts::agent;
+use crate::reports::crash;
 use clap::Args;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ impl AgentCommand {
         if std::io::stdin().is_terminal() {
             return Err(Error::new("an agent is started by a run").help("blizzard run --hosts a:2,b:2 -- PROG"));
         }
-        agent::serve()?;
+        agent::serve(crash::lines)?;
         Ok(ExitCode::SUCCESS)
     }
 }

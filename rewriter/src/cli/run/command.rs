@@ -151,7 +151,7 @@ impl RunCommand {
         tell_of_failure(&outcome, |outcome| match &outcome.crash {
             _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck),
             Some(crash) => crash::lines(crash, flags.guard),
-            None => crash::unseen(outcome, false).map(str::to_owned).into_iter().collect(),
+            None => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
         });
         if self.core {
             tell_of_core(&executable, &outcome);
@@ -260,7 +260,10 @@ impl RunCommand {
     /// Starts it.
     fn start_on_hosts(&self, setup: &Setup, flags: ModuleFlags, stats: Option<StatsFile>) -> Result<ExitCode> {
         let outcome = hosts_launcher::run(setup)?;
-        tell_of_failure(&outcome, |outcome| crash::unseen(outcome, true).map(str::to_owned).into_iter().collect());
+        tell_of_failure(&outcome, |outcome| match &outcome.told[..] {
+            [] => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
+            told => told.to_vec(),
+        });
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         tell_of_unchecked(Path::new(name), setup.options.nodes, flags, &outcome);
         if let Some(file) = stats {
@@ -271,7 +274,7 @@ impl RunCommand {
 }
 
 /// Says why a run has failed, and below that what was seen of it.
-fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
+pub(super) fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
     if let Some(failure) = &outcome.failure {
         let mut text = failure.to_string();
         let seen: String = seen(outcome).iter().map(|line| format!("\n  {line}")).collect();

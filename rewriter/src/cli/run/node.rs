@@ -4,7 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::cli::run::command::{Ready, incomplete, prepare};
+use crate::cli::run::command::{Ready, incomplete, prepare, tell_of_failure};
 use crate::cli::run::settings::Settings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
 use crate::cli::shared::libraries::LibraryOptions;
@@ -13,6 +13,7 @@ use crate::launch::hosts::ranks::{self, Setup};
 use crate::launch::launcher::Outcome;
 use crate::launch::options::LaunchOptions;
 use crate::launch::stats::{Stats, StatsFile};
+use crate::reports::crash;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,17 +54,15 @@ impl NodeCommand {
                 return Ok(ExitCode::from(2));
             }
         };
-        let ranks::Outcome { exit_status, failure, nodes } = ranks::run(setup)?;
-        if let Some(failure) = &failure {
-            messages::error(&failure.to_string());
-        }
-        if let Some(file) = stats.filter(|_| !nodes.is_empty()) {
+        let ranks::Outcome { exit_status, failure, told, nodes } = ranks::run(setup)?;
+        let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
+        let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, crash: None, told, wall };
+        tell_of_failure(&outcome, |outcome| outcome.told.clone());
+        if let Some(file) = stats.filter(|_| !outcome.nodes.is_empty()) {
             let (name, args) = self.program.command.split_first().expect("clap requires the program");
-            let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
-            let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, crash: None, wall };
             file.write(&Stats::new(name.as_ref(), args, Some(ready.flags), &outcome))?;
         }
-        Ok(ExitCode::from(u8::try_from(exit_status).unwrap_or(u8::MAX)))
+        Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
 
     /// Rewrites the program, if somebody else has not; what this rank is to run.
@@ -97,8 +96,16 @@ impl NodeCommand {
             original: ready.original.clone(),
             ..self.settings.launch_options(1)
         };
-        let setup =
-            Setup { program, args: args.to_vec(), options, guard: ready.flags.guard, identity, alone, one_host };
+        let setup = Setup {
+            program,
+            args: args.to_vec(),
+            options,
+            guard: ready.flags.guard,
+            describe: crash::lines,
+            identity,
+            alone,
+            one_host,
+        };
         Ok((setup, ready, stats))
     }
 }

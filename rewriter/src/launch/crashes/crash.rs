@@ -75,16 +75,38 @@ impl Crash {
     }
 }
 
+/// What is to be said of a crash; whether the program is guarded code.
+pub type Describe = fn(&Crash, bool) -> Vec<String>;
+
+/// The nodes that this process has started, and the number of the first.
+#[derive(Clone, Copy)]
+pub struct Own<'x> {
+    pub nodes: &'x [Node],
+    pub first: u32,
+}
+
+impl Own<'_> {
+    fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        self.first..self.first + self.nodes.len() as u32
+    }
+
+    /// The process of a node that has not ended.
+    fn living(&self, region: &Region, number: u32) -> Option<Pid> {
+        let node = &self.nodes[(number - self.first) as usize];
+        region.created_pid(number).or(node.pid).filter(|_| node.ended.is_none())
+    }
+}
+
 /// Looks at nodes that die, and lets them go.
-pub fn look(nodes: &[Node], region: &Region, crashes: &mut Vec<Crash>) {
-    for number in 0..nodes.len() as u32 {
+pub fn look(own: Own, region: &Region, crashes: &mut Vec<Crash>) {
+    for number in own.numbers() {
         let Some(record) = region.crash(number) else { continue };
         // A debugger's child is not the launcher's.
-        let pid = living(nodes, region, number);
+        let pid = own.living(region, number);
         let memory = pid.and_then(ProcessMemory::of);
         let frames = memory.as_ref().map(|memory| unwind::frames(memory, &record.registers)).unwrap_or_default();
         let fault = memory.as_ref().and_then(|memory| fault(memory, &record));
-        let allocation = allocation(nodes, region, record.address);
+        let allocation = allocation(own, region, record.address);
         let folder = |pid: Pid| std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).ok();
         let process = pid.and_then(|pid| Some((pid, folder(pid)?)));
         crashes.push(Crash { node: number, signal: record.signal, fault, allocation, frames, process });
@@ -92,20 +114,14 @@ pub fn look(nodes: &[Node], region: &Region, crashes: &mut Vec<Crash>) {
     }
 }
 
-/// The process of a node that has not ended.
-fn living(nodes: &[Node], region: &Region, number: u32) -> Option<Pid> {
-    let node = &nodes[number as usize];
-    region.created_pid(number).or(node.pid).filter(|_| node.ended.is_none())
-}
-
 /// The allocation of an address in shared memory: some node keeps account of it.
-fn allocation(nodes: &[Node], region: &Region, address: u64) -> Option<(u64, Allocation)> {
+fn allocation(own: Own, region: &Region, address: u64) -> Option<(u64, Allocation)> {
     if !is_shared(address) {
         return None;
     }
-    (0..nodes.len() as u32).find_map(|number| {
+    own.numbers().find_map(|number| {
         let records = region.arenas(number)?;
-        let memory = living(nodes, region, number).and_then(ProcessMemory::of)?;
+        let memory = own.living(region, number).and_then(ProcessMemory::of)?;
         Some((address, allocations::around(&memory, records, address)?))
     })
 }

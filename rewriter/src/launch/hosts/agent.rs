@@ -6,6 +6,7 @@
 //! **Invariants**: standard output has nothing but frames: what libraries print goes to standard error; the agent ends all that it has started when its input ends.
 
 use crate::base::error::{Error, Result};
+use crate::launch::crashes::crash::{self, Describe, Own};
 use crate::launch::guard::{self, Guard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
@@ -28,6 +29,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ChildStdin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,11 +70,11 @@ enum Heard {
     Gone,
 }
 
-/// Serves a run, and ends. Returns in a child of the calling process only, as [`guard::split`] does.
+/// Serves a run, and ends. `describe`: says how a node has died. Returns in a child of the calling process only, as [`guard::split`] does.
 ///
 /// # Errors
 /// Those that cannot be told to the launcher.
-pub fn serve() -> Result<()> {
+pub fn serve(describe: Describe) -> Result<()> {
     let failed = |e: io::Error| Error::new("the agent cannot use its standard output").because(e);
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(|e| failed(e.into()))?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(|e| failed(e.into()))?;
@@ -82,7 +84,7 @@ pub fn serve() -> Result<()> {
     let speaker = Speaker(Arc::new(Mutex::new(output)));
     // A launcher that has gone before it has said anything has said why.
     let Ok((ToAgent::Plan(plan), _)) = frames::read(&mut io::stdin()) else { return Ok(()) };
-    if let Err(error) = serve_plan(&plan, &speaker, &mut guard) {
+    if let Err(error) = serve_plan(&plan, &speaker, &mut guard, describe) {
         speaker.fail(error);
     }
     leftovers::end_all(leftovers::LIMIT);
@@ -140,6 +142,7 @@ struct Agent<'a> {
     speaker: &'a Speaker,
     mailbox: Mailbox<Heard>,
     guard: &'a mut Guard,
+    describe: Describe,
     /// When the launcher was heard last.
     heard: Instant,
 }
@@ -192,7 +195,7 @@ impl Agent<'_> {
     }
 }
 
-fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard) -> Result<()> {
+fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, describe: Describe) -> Result<()> {
     for (name, value) in &plan.environment {
         sys::set_variable(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
@@ -207,7 +210,7 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard) -> Result<()> {
             std::thread::sleep(BEAT);
         }
     })?;
-    let mut agent = Agent { plan, speaker, mailbox, guard, heard: Instant::now() };
+    let mut agent = Agent { plan, speaker, mailbox, guard, describe, heard: Instant::now() };
     let mut store = Store::new(Cache::of_user()?, plan.files.clone())?;
     let mut missing = store.missing();
     speaker.say(&ToLauncher::Needs { files: missing.clone() }, b"");
@@ -361,6 +364,7 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
     }
     let args: Vec<OsString> = command.collect();
     let range = u32::from(numbers.start)..u32::from(numbers.end);
+    region.await_crashes(range.clone());
     let mut nodes = spawn::start_some(program, &args, region, agent.guard.group, &options, range)?;
     let (ended, streams) = mpsc::channel();
     let passed = Arc::<AtomicU64>::default();
@@ -411,7 +415,9 @@ fn watch(
     let is_alone = agent.plan.hosts.last().is_some_and(|host| host.nodes.end == 1);
     let mut reaper = Reaper::default();
     let mut deadline: Option<Instant> = None;
+    let mut crashes = Vec::new();
     loop {
+        crash::look(Own { nodes, first: first.into() }, region, &mut crashes);
         for at in reaper.reap(nodes, region) {
             let node = first + at as u16;
             let report = region.report(node.into());
@@ -420,9 +426,12 @@ fn watch(
                 region.abort();
                 deadline = Some(Instant::now() + GRACE);
             }
-            let status = nodes[at].ended.map_or(0, std::os::unix::process::ExitStatusExt::into_raw);
+            let ended = nodes[at].ended.unwrap_or_default();
             let (phase, message, counters) = (report.phase, report.message, report.counters.to_vec());
-            agent.speaker.say(&ToLauncher::Ended(Ended { node, status, phase, message, counters, has_failed }), b"");
+            let seen = crashes.iter().find(|crash| crash.is_of(node.into(), ended, message.is_some()));
+            let told = seen.map(|crash| (agent.describe)(crash, agent.plan.guard)).unwrap_or_default();
+            let ended = Ended { node, status: ended.into_raw(), phase, message, counters, has_failed, told };
+            agent.speaker.say(&ToLauncher::Ended(ended), b"");
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {
             nodes.iter().for_each(|node| node.signal(libc::SIGKILL));

@@ -87,6 +87,8 @@ pub struct Ended {
     pub counters: Vec<u64>,
     /// The run fails because of it.
     pub has_failed: bool,
+    /// What was seen of it then.
+    pub told: Vec<String>,
 }
 
 /// What an agent has carried.

@@ -545,6 +545,7 @@ impl Run {
                 learnt: Vec::new(),
                 stuck: Vec::new(),
                 crash: None,
+                told: Vec::new(),
                 wall,
             };
         }
@@ -599,7 +600,12 @@ impl Run {
             Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
             _ => verdict(stop, &nodes, written),
         };
-        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), crash: None, wall }
+        let of = |ended: &Option<Ended>| ended.as_ref().map(|ended| ended.told.clone());
+        let told = match stop {
+            Some(Stop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), crash: None, told, wall }
     }
 }
 

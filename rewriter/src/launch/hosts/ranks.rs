@@ -16,6 +16,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
+use crate::launch::crashes::crash::{self, Crash, Describe, Own};
 use crate::launch::guard::{self, Guard};
 use crate::launch::hosts::agent::start_carrier;
 use crate::launch::hosts::frames::{Ended, version};
@@ -68,6 +69,8 @@ pub struct Setup {
     pub options: LaunchOptions,
     /// It is guarded code.
     pub guard: bool,
+    /// Says how the node has died.
+    pub describe: Describe,
     /// Tells programs apart that are rewritten differently, or with other libraries.
     pub identity: String,
     /// Why it runs on one node only, or on one host only.
@@ -80,6 +83,8 @@ pub struct Setup {
 pub struct Outcome {
     pub exit_status: i32,
     pub failure: Option<Error>,
+    /// What was seen of the node that failed.
+    pub told: Vec<String>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
 }
@@ -163,7 +168,16 @@ pub fn run(setup: Setup) -> Result<Outcome> {
     std::thread::Builder::new()
         .spawn(speak)
         .map_err(|e| Error::new("the kernel gives this rank no thread").because(e).help("see `ulimit -u`"))?;
-    let rank = Rank { setup: &setup, mailbox, has_ended, begun: None, nodes: Vec::new(), leaving: None, lost: None };
+    let rank = Rank {
+        setup: &setup,
+        mailbox,
+        has_ended,
+        begun: None,
+        nodes: Vec::new(),
+        crashes: Vec::new(),
+        leaving: None,
+        lost: None,
+    };
     let outcome = rank.watch(&mut guard, &starter_lives);
     leftovers::end_all(leftovers::LIMIT);
     Ok(outcome)
@@ -335,6 +349,7 @@ struct Rank<'a> {
     begun: Option<Begin>,
     /// Its node, from its start on.
     nodes: Vec<Node>,
+    crashes: Vec<Crash>,
     /// It ends with this status and without a word, then at the latest.
     leaving: Option<(i32, Instant)>,
     /// A host that was lost: what to say then.
@@ -354,6 +369,9 @@ impl Rank<'_> {
                 if let Some(outcome) = self.hear(news) {
                     return outcome;
                 }
+            }
+            if let Some(begun) = &self.begun {
+                crash::look(Own { nodes: &self.nodes, first: begun.node.into() }, &begun.region, &mut self.crashes);
             }
             if let Some(begun) = &self.begun
                 && !reaper.reap(&mut self.nodes, &begun.region).is_empty()
@@ -447,6 +465,7 @@ impl Rank<'_> {
         let options = LaunchOptions { nodes: total, own_streams: true, ..self.setup.options.clone() };
         let Setup { program, args, .. } = self.setup;
         let node = u32::from(begun.node);
+        begun.region.await_crashes(node..node + 1);
         // Signals come to this process, which passes them on: not to its group.
         let group = rustix::process::getpgrp();
         let nodes = spawn::start_some(program, args, &begun.region, group, &options, node..node + 1)?;
@@ -462,7 +481,8 @@ impl Rank<'_> {
             let status = ended.ended.map_or(0, ExitStatusExt::into_raw);
             let NodeReport { phase, message, counters, .. } = report(node);
             let counters = counters.to_vec();
-            let ended = Ended { node: begun.node, status, phase, message, counters, has_failed: false };
+            let ended =
+                Ended { node: begun.node, status, phase, message, counters, has_failed: false, told: Vec::new() };
             // Whoever does not listen has said why.
             let _ = self.has_ended.send(ended);
             return None;
@@ -477,12 +497,15 @@ impl Rank<'_> {
         let ends: Vec<NodeEnd> =
             (0..begun.total()).map(|of| NodeEnd { status: status(of), report: report(of) }).collect();
         let (exit_status, failure) = verdict(Some(Stop::Node(node)), &ends, Written::default());
-        Some(Outcome { exit_status, failure, nodes: Vec::new() })
+        let has_said = ends[begun.node as usize].report.message.is_some();
+        let seen = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said));
+        let told = seen.map(|crash| (self.setup.describe)(crash, self.setup.guard)).unwrap_or_default();
+        Some(Outcome { exit_status, failure, told, nodes: Vec::new() })
     }
 }
 
 fn quiet(exit_status: i32) -> Outcome {
-    Outcome { exit_status, failure: None, nodes: Vec::new() }
+    Outcome { exit_status, failure: None, told: Vec::new(), nodes: Vec::new() }
 }
 
 fn failed(exit_status: i32, error: Error) -> Outcome {

@@ -54,6 +54,8 @@ pub struct Outcome {
     pub crash: Option<Crash>,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
+    /// The rules of allocations with what they have matched; empty if there are none, or if it is not known.
+    pub rules: Vec<u8>,
     /// From before the first node started until after the last ended.
     pub wall: Duration,
 }
@@ -118,7 +120,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(Stop::Node(node)) => ended_by(node),
         _ => None,
     };
-    Ok(Outcome { exit_status, failure, nodes, stuck, crash, learnt: region.learnt(), wall })
+    Ok(Outcome { exit_status, failure, nodes, stuck, crash, learnt: region.learnt(), rules: region.rules(), wall })
 }
 
 /// What became of the nodes' output.

@@ -543,6 +543,7 @@ impl Run {
                 failure: Some(error),
                 nodes,
                 learnt: Vec::new(),
+                rules: Vec::new(),
                 stuck: Vec::new(),
                 crash: None,
                 wall,
@@ -599,7 +600,16 @@ impl Run {
             Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
             _ => verdict(stop, &nodes, written),
         };
-        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), crash: None, wall }
+        Outcome {
+            exit_status,
+            failure,
+            nodes,
+            learnt: Vec::new(),
+            rules: Vec::new(),
+            stuck: Vec::new(),
+            crash: None,
+            wall,
+        }
     }
 }
 

@@ -222,6 +222,9 @@ pub mod arena_unit {
     pub const FREE: u32 = 2;
     /// Last unit of a free chunk of more than one unit.
     pub const FREE_END: u32 = 3;
+    /// As USED and FREE; its pages have their homes in slices, so it is used again as a whole only. FREE_SLICED: `next` is the next such chunk, as unit number + 1.
+    pub const SLICED: u32 = 4;
+    pub const FREE_SLICED: u32 = 5;
 }
 
 /// A trap byte that was hit. A place that is hit seldom may be taken by another one.

@@ -26,17 +26,15 @@ static COUNT: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 /// Where the node stands in [`COUNT`].
 const COUNT_BITS: u32 = 56;
 
-/// Uses the table at this address, which stays mapped.
-///
-/// # Errors
-/// It is shorter than it says.
-pub fn start((at, bytes): (u64, u64)) -> Result<(), ()> {
+/// Uses the table at this address, which stays mapped; false: it is shorter than it says.
+#[must_use]
+pub fn start((at, bytes): (u64, u64)) -> bool {
     // SAFETY: the region has been checked: there is a head.
     if rules_bytes(unsafe { &*(at as *const RulesHead) }) > bytes {
-        return Err(());
+        return false;
     }
     TABLE.store(at, Ordering::Relaxed);
-    Ok(())
+    true
 }
 
 /// The parts of the table.
@@ -187,6 +185,7 @@ impl Rule {
             homes: match of(offset_of!(AllocRule, homes)) {
                 alloc_homes::ROUND_ROBIN => Placement::RoundRobin,
                 alloc_homes::FIRST_TOUCH => Placement::FirstTouch,
+                alloc_homes::SLICES => Placement::Slices,
                 alloc_homes::NODE => node.map_or(asked.homes, Placement::Node),
                 _ => asked.homes,
             },

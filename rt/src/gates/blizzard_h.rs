@@ -124,6 +124,7 @@ extern "C" fn bz_alloc_with(
         alloc_homes::DEFAULT => None,
         alloc_homes::ROUND_ROBIN => Some(Placement::RoundRobin),
         alloc_homes::FIRST_TOUCH => Some(Placement::FirstTouch),
+        alloc_homes::SLICES => Some(Placement::Slices),
         alloc_homes::NODE => Some(Placement::Node(existing(NAME, node))),
         _ => process::fail(format_args!("{NAME}: {homes} is none of the BZ_HOMES constants")),
     };

@@ -226,6 +226,14 @@ impl Node {
         }
     }
 
+    /// Notes that pages have their homes in slices; false if one has another home.
+    pub fn learn_slices(&mut self, addr: u64, bytes: u64) -> bool {
+        let (nodes, me) = (self.homes.nodes(), self.me);
+        let Some(own) = self.home_table.learn_slices((addr, bytes), nodes, me) else { return false };
+        self.context.add_alone(Counter::PagesHomed, own);
+        true
+    }
+
     fn node_count(&self) -> usize {
         self.homes.nodes() as usize
     }
@@ -374,6 +382,22 @@ pub fn on_home_query(node: &mut Node, from: NodeId, message: &Message) {
         }
     };
     node.send(from, Message { handler: id::HOME_IS, args: [home.index() as u64, 0, 0], ..*message });
+}
+
+/// A node has got pages that nobody has used, whose homes are in slices. Answer: `args[0]`: 1, or 0 if some node uses one of them already.
+pub fn on_slices(node: &mut Node, from: NodeId, message: &Message) {
+    let (addr, bytes) = (message.addr, message.args[0]);
+    let is_whole = bytes != 0 && addr.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES);
+    let end = addr.checked_add(bytes).filter(|_| is_whole);
+    let in_arena = end.is_some_and(|end| {
+        let [first, last] = [addr, end - 1].map(|at| node.homes.arena_of(at));
+        first.is_some() && first == last && node.home_table.is_first_touch(&node.homes, addr)
+    });
+    if !in_arena {
+        return node.count(Counter::MessagesRejected);
+    }
+    let known = node.learn_slices(addr, bytes);
+    node.send(from, Message { handler: id::SLICES_KNOWN, args: [known.into(), 0, 0], ..*message });
 }
 
 /// Handler of all messages of protocols, and of the parts of data that come before them.

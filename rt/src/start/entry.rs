@@ -115,7 +115,7 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));
     }
     learnt::start(process::learnt());
-    if process::rules().map(alloc_rules::start) == Some(Err(())) {
+    if process::rules().is_some_and(|rules| !alloc_rules::start(rules)) {
         give_up(format_args!("the launcher's rules of allocations are shorter than they say"));
     }
     limits::started(process::nodes());

@@ -70,7 +70,7 @@ pub struct RunCommand {
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
     /// Give allocations of the program other attributes: a text with a rule a line, as `grid.c:120 block=4096 homes=first-touch`. Sites: FILE:LINE,
-    /// FUNCTION, `alloc N` (each node's N-th). Attributes: block, homes (round-robin, first-touch, node:N), protocol
+    /// FUNCTION, `alloc N` (each node's N-th). Attributes: block, homes (round-robin, first-touch, slices, node:N), protocol
     #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "hostfile"])]
     attr: Option<PathBuf>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll

@@ -45,7 +45,11 @@ pub struct Rules {
 
 const ATTRIBUTES: [&str; 3] = ["block", "homes", "protocol"];
 /// What `homes` can be, apart from `node:N`.
-const HOMES: [(&str, u32); 2] = [("round-robin", alloc_homes::ROUND_ROBIN), ("first-touch", alloc_homes::FIRST_TOUCH)];
+const HOMES: [(&str, u32); 3] = [
+    ("round-robin", alloc_homes::ROUND_ROBIN),
+    ("first-touch", alloc_homes::FIRST_TOUCH),
+    ("slices", alloc_homes::SLICES),
+];
 
 impl Rules {
     /// Reads the file, for a run of so many nodes if that is known.

@@ -65,6 +65,8 @@ void bz_free(void *p);
  *   store to, else to load from. Under `--protocol sequential` it does nothing.
  * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
+ * `--stats` counts calls, blocks asked for (prefetches), and of those that were missed all the same: before the copy had come (hints_late), or after it had been taken
+ * away again, used or not (hints_lost). The others were there in time, or were never missed. Copies that bz_check_in gave back: blocks_checked_in.
  * Source: Hill et al., Cooperative Shared Memory, 1993. */
 void bz_prefetch(const void *p, size_t bytes, int store);
 void bz_check_out(const void *p, size_t bytes, int store);

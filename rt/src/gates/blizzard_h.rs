@@ -199,23 +199,26 @@ extern "C" fn bz_free(addr: *mut u8) {
 }
 
 /// Hints about memory that is not shared, or a run of one node, mean nothing.
-fn hint(function: &str, run: impl FnOnce(&mut Node)) {
+fn hint(function: &str, calls: Counter, run: impl FnOnce(&mut Node)) {
     with_run(function, |call| match call {
-        Call::Several(node) => run(node),
+        Call::Several(node) => {
+            node.count(calls);
+            run(node);
+        }
         Call::Single(_) => {}
     });
 }
 
 extern "C" fn bz_prefetch(addr: *const u8, bytes: usize, store: i32) {
-    hint("bz_prefetch", |node| node.prefetch(addr as u64, bytes as u64, store != 0));
+    hint("bz_prefetch", Counter::PrefetchCalls, |node| node.prefetch(addr as u64, bytes as u64, store != 0));
 }
 
 extern "C" fn bz_check_out(addr: *const u8, bytes: usize, store: i32) {
-    hint("bz_check_out", |node| node.check_out(addr as u64, bytes as u64, store != 0));
+    hint("bz_check_out", Counter::CheckOutCalls, |node| node.check_out(addr as u64, bytes as u64, store != 0));
 }
 
 extern "C" fn bz_check_in(addr: *const u8, bytes: usize) {
-    hint("bz_check_in", |node| node.check_in(addr as u64, bytes as u64));
+    hint("bz_check_in", Counter::CheckInCalls, |node| node.check_in(addr as u64, bytes as u64));
 }
 
 fn check_slot(function: &str, slot: u32) {

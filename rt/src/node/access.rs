@@ -23,6 +23,7 @@ use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
 use blizzard_protocol::protocol::seam::PREFETCHES;
+use blizzard_protocol::tag::Tag;
 
 /// Lanes of the widest gather: 16 elements of 4 bytes in 64.
 pub const MAX_LANES: usize = 16;
@@ -181,6 +182,9 @@ impl Node {
             Some(place) => self.links.site_at(block.addr(), place),
             None => self.locate_unknown(block),
         };
+        if self.hints.take(block) {
+            self.count_hint(&site);
+        }
         if self.engine.acquire(&mut self.links, &site, store) == Progress::Done {
             return;
         }
@@ -189,6 +193,17 @@ impl Node {
             if self.engine.go_on(&mut self.links) == Progress::Done {
                 return self.take_what_has_come();
             }
+        }
+    }
+
+    /// A block is missed that a hint has asked for.
+    #[cold]
+    fn count_hint(&self, site: &Site) {
+        // A copy that is there is no good for a store alone.
+        match self.links.tag(site.block) {
+            _ if self.engine.is_outstanding(site) => self.count(Counter::HintsLate),
+            Some(Tag::Invalid) => self.count(Counter::HintsLost),
+            _ => {}
         }
     }
 
@@ -335,13 +350,16 @@ impl Node {
     /// Asks for blocks without waiting for them, as long as requests may be outstanding.
     pub fn prefetch(&mut self, addr: u64, bytes: u64, store: bool) {
         self.each_shared_block(addr, bytes, |node, block| {
-            node.engine.prefetch(&mut node.links, block, store);
+            if node.engine.prefetch(&mut node.links, block, store) {
+                node.hints.note(block);
+            }
         });
     }
 
     /// Acquires blocks, many at a time; returns when each has been here.
     pub fn check_out(&mut self, addr: u64, bytes: u64, store: bool) {
         let end = addr.saturating_add(bytes);
+        self.hints.check_out(true);
         self.prefetch(addr, bytes, store);
         self.each_shared_block(addr, bytes, |node, block| {
             node.end_last_access();
@@ -355,12 +373,15 @@ impl Node {
             node.access(block.addr(), 1, store, true);
         });
         self.end_last_access();
+        self.hints.check_out(false);
     }
 
     /// Gives the copies of a range back to their homes.
     pub fn check_in(&mut self, addr: u64, bytes: u64) {
         self.each_shared_block(addr, bytes, |node, block| {
-            node.engine.check_in(&mut node.links, block);
+            if node.engine.check_in(&mut node.links, block) {
+                node.count(Counter::BlocksCheckedIn);
+            }
         });
     }
 }

@@ -39,13 +39,14 @@ void *bz_alloc_on(unsigned home, size_t bytes);
 /* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels, never what a program
  * computes. Source: Reinhardt 1996, section 2.3. */
 enum { BZ_PROTOCOL_DEFAULT, BZ_PROTOCOL_STACHE, BZ_PROTOCOL_MCM, BZ_PROTOCOL_SEQUENTIAL };
-enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE };
+enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
      * keep data apart that different nodes write. The memory is aligned to it and is a multiple of it long. */
     uint32_t block_bytes;
-    /* Homes of the pages, one of BZ_HOMES_...: by turn; each at the node that uses it first; all on `node`. Nodes that node 0 creates
-     * (bz_create) find homes by turn where first touch was asked for. */
+    /* Homes of the pages, one of BZ_HOMES_...: by turn; each at the node that uses it first; all on `node`; in as many slices as there are
+     * nodes, slice i on node i, where whole pages are allocated. Nodes that node 0 creates (bz_create) find homes by turn where first touch or slices were asked
+     * for. Slices cost two messages for each other node when memory is allocated; freed memory keeps its homes, so it is used again for the same size first. */
     uint32_t homes;
     uint32_t node;
     /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is. */
@@ -64,6 +65,8 @@ void bz_free(void *p);
  *   store to, else to load from. Under `--protocol sequential` it does nothing.
  * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
+ * `--stats` counts calls, blocks asked for (prefetches), and of those that were missed all the same: before the copy had come (hints_late), or after it had been taken
+ * away again, used or not (hints_lost). The others were there in time, or were never missed. Copies that bz_check_in gave back: blocks_checked_in.
  * Source: Hill et al., Cooperative Shared Memory, 1993. */
 void bz_prefetch(const void *p, size_t bytes, int store);
 void bz_check_out(const void *p, size_t bytes, int store);

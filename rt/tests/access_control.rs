@@ -20,7 +20,7 @@ const MAY_NAME: [(&str, &str); 6] = [
 ];
 
 /// Files that may make pointers: path below `src`, or a folder; what they point to. None of it is shared memory.
-const MAY_POINT: [(&str, &str); 23] = [
+const MAY_POINT: [(&str, &str); 24] = [
     ("kernel/", "the runtime's own memory, and what the kernel has filled"),
     ("memory/", "behind the seam"),
     ("transport/", "the run's region"),
@@ -31,6 +31,7 @@ const MAY_POINT: [(&str, &str); 23] = [
     ("node/calls/collectives", "private memory of the caller"),
     ("sync/collective", "private memory of the waiting caller"),
     ("process/", "counters, frames, code, the chain of a group, the state of vectors"),
+    ("gates/alloc_rules", "the run's region, and the entry's frame"),
     ("gates/blizzard_h", "results and private memory of the caller"),
     ("gates/entries", "the frame, and descriptions that the rewriter wrote"),
     ("gates/hot_traps", "pages of code, the context page"),

@@ -62,7 +62,7 @@ fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
     }
     // Allocations as the run's options say, and others.
     let kinds = |name: &str| totals[name].as_object().unwrap().len();
-    assert_eq!((kinds("allocation_block_sizes"), kinds("allocation_homes")), (8, 4), "{totals:#}");
+    assert_eq!((kinds("allocation_block_sizes"), kinds("allocation_homes")), (8, 5), "{totals:#}");
     assert!(totals["rounds_with_attributes"].as_u64().unwrap() < 28, "{totals:#}");
     for counter in [
         "rounds_with_attributes",

@@ -56,6 +56,8 @@ pub struct Outcome {
     pub told: Vec<String>,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
+    /// The rules of allocations with what they have matched; empty if there are none, or if it is not known.
+    pub rules: Vec<u8>,
     /// From before the first node started until after the last ended.
     pub wall: Duration,
 }
@@ -120,7 +122,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(Stop::Node(node)) => ended_by(node),
         _ => None,
     };
-    Ok(Outcome { exit_status, failure, nodes, stuck, crash, told: Vec::new(), learnt: region.learnt(), wall })
+    let (learnt, rules, told) = (region.learnt(), region.rules(), Vec::new());
+    Ok(Outcome { exit_status, failure, nodes, stuck, crash, told, learnt, rules, wall })
 }
 
 /// What became of the nodes' output.

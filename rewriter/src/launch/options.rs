@@ -7,6 +7,7 @@ use blizzard_protocol::list as protocols;
 use blizzard_protocol::port::ProtocolId;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The coherence protocols that a run can use.
@@ -102,6 +103,8 @@ pub struct LaunchOptions {
     pub cores: bool,
     /// For programs that use `tempest.h`.
     pub tempest: TempestOptions,
+    /// Which allocations get other attributes than the program asks for: a table as [`contract::RulesHead`] begins it.
+    pub rules: Option<Arc<Vec<u8>>>,
 }
 
 /// A program that starts a node, and has the terminal.
@@ -172,6 +175,7 @@ impl Default for LaunchOptions {
             learns: false,
             debugger: None,
             cores: false,
+            rules: None,
         }
     }
 }

@@ -79,7 +79,28 @@ impl Region {
     /// # Errors
     /// As there.
     pub fn create_for(options: &LaunchOptions, processors: u32) -> Result<Self> {
-        Self::with_header(Self::header_for(options, processors))
+        let region = Self::with_header(Self::header_for(options, processors))?;
+        region.put_rules(options)?;
+        Ok(region)
+    }
+
+    /// Writes the rules of allocations into the region of a header that has room for them.
+    ///
+    /// # Errors
+    /// When the kernel gives no memory.
+    pub fn put_rules(&self, options: &LaunchOptions) -> Result<()> {
+        let Some(rules) = &options.rules else { return Ok(()) };
+        let failed = |e| Error::new("cannot tell the nodes the rules of allocations").because(e);
+        self.file.write_all_at(rules, self.header.rules_off).map_err(failed)
+    }
+
+    /// The rules of allocations with what they have matched, if there are any.
+    pub fn rules(&self) -> Vec<u8> {
+        let off = self.header.rules_off;
+        let mut bytes = vec![0; if off == 0 { 0 } else { (self.header.total_bytes - off) as usize }];
+        // As in `report`.
+        let _ = self.file.read_exact_at(&mut bytes, off);
+        bytes
     }
 
     /// The header of a run with these options, which differs from run to run.
@@ -96,6 +117,9 @@ impl Region {
             header.learnt_off = 0;
         }
         options.tempest.write_to(&mut header);
+        if let Some(rules) = &options.rules {
+            header.add_rules(rules.len() as u64);
+        }
         header
     }
 

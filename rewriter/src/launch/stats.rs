@@ -7,6 +7,7 @@
 //!   "options": { "guard": true, "check_loads": true, "check_stores": true, "polls": true, "counting": false },
 //!   "totals": { "read_misses": 7, … },
 //!   "trap_places": [ { "file": "em3d", "address": 4660, "function": "f", "hits": 100, "jump": true }, … ],
+//!   "allocation_rules": [ { "line": 3, "site": "grid.c:120", "attributes": "block=4096", "allocations": 1, "bytes": 1048576 }, … ],
 //!   "per_node": [ { "node": 0, "exit_status": 0, "counters": { "read_misses": 3, … } }, … ] }
 //! ```
 //!
@@ -57,6 +58,17 @@ pub struct TrapAt {
     pub jump: bool,
 }
 
+/// What a rule of `--attr` has matched.
+#[derive(Debug, Serialize)]
+pub struct RuleStats {
+    pub line: usize,
+    pub site: String,
+    pub attributes: String,
+    pub allocations: u64,
+    /// That the program has asked for.
+    pub bytes: u64,
+}
+
 /// The whole file.
 #[derive(Debug, Serialize)]
 pub struct Stats {
@@ -70,6 +82,8 @@ pub struct Stats {
     pub totals: Counters,
     /// Of a run on one host.
     pub trap_places: Vec<TrapAt>,
+    /// Of `--attr`.
+    pub allocation_rules: Vec<RuleStats>,
     pub per_node: Vec<NodeStats>,
 }
 
@@ -94,6 +108,7 @@ impl Stats {
             options,
             totals: Counters(std::array::from_fn(total)),
             trap_places: Vec::new(),
+            allocation_rules: Vec::new(),
             per_node,
         }
     }

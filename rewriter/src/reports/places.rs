@@ -70,6 +70,22 @@ impl Known {
     }
 }
 
+/// The name of the function at `at` by its symbol; and whether it is a function's, not that of a section.
+pub fn function_at(symbols: &Symbols, at: u64) -> (String, bool) {
+    let name = symbols.name(at);
+    let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function);
+    let own = PARTS.iter().fold(name, |name, part| name.strip_suffix(part).unwrap_or(name));
+    let function = own
+        .strip_prefix(COLD)
+        .map_or_else(|| own.to_owned(), |mangled| crate::reports::decisions::demangled(mangled).into_owned());
+    (function, !name.starts_with('.') && !name.starts_with("0x"))
+}
+
+/// Whether a function is one of those through which programs call the runtime.
+pub fn is_client(function: &str) -> bool {
+    CLIENTS.iter().any(|prefix| function.starts_with(prefix))
+}
+
 impl Files {
     fn known(&mut self, path: &Path) -> Option<&Known> {
         self.0.entry(path.to_owned()).or_insert_with(|| Known::of(path)).as_ref()
@@ -80,15 +96,9 @@ impl Files {
         let known = self.known(path)?;
         let at = known.address(offset)? - u64::from(is_behind_call);
         let is_moved = known.code.iter().any(|(from, to)| (*from..*to).contains(&at));
-        let name = known.symbols.name(at);
-        let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function);
-        let is_function = !name.starts_with('.') && !name.starts_with("0x");
+        let (function, is_function) = function_at(&known.symbols, at);
         let mut calls = known.symbols.inlined(at);
         // The symbol tells versions of a function apart, and names it where there is no debug information.
-        let own = PARTS.iter().fold(name, |name, part| name.strip_suffix(part).unwrap_or(name));
-        let function = own
-            .strip_prefix(COLD)
-            .map_or_else(|| own.to_owned(), |mangled| crate::reports::decisions::demangled(mangled).into_owned());
         let line = calls.pop().and_then(|(_, line)| line);
         let mut calls: Vec<Call> =
             calls.into_iter().map(|(function, line)| Call { function, is_function: true, line }).collect();
@@ -100,8 +110,7 @@ impl Files {
     pub fn caller(&mut self, path: &Path, offset: u64) -> Option<String> {
         let calls = self.calls(path, offset, true).filter(|found| found.is_moved)?;
         let outermost = calls.calls.last().filter(|call| call.is_function)?;
-        let is_client = CLIENTS.iter().any(|prefix| outermost.function.starts_with(prefix));
-        (!is_client).then(|| outermost.to_string())
+        (!is_client(&outermost.function)).then(|| outermost.to_string())
     }
 
     /// The data that lie at `offset` of the file: their name, their bytes, and the distance from their beginning.

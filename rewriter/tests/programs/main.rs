@@ -4,6 +4,7 @@
 
 mod as_they_are;
 mod attached;
+mod attributes;
 mod audited;
 mod bad_input;
 mod bundles;
@@ -45,6 +46,7 @@ fn main() {
     let all = [
         as_they_are::tests(),
         attached::tests(),
+        attributes::tests(),
         audited::tests(),
         bad_input::tests(),
         bundles::tests(),

@@ -80,6 +80,7 @@ pub mod alloc_homes {
     pub const ROUND_ROBIN: u32 = 1;
     pub const FIRST_TOUCH: u32 = 2;
     pub const NODE: u32 = 3;
+    pub const SLICES: u32 = 4;
 }
 
 /// Name and type of the ELF note by which a program says that its node 0 creates the others. The client library has it beside

@@ -96,10 +96,19 @@ pub enum Counter {
     GeneratedCode,
     /// Accesses to shared memory that faulted in plain code and went on in full code.
     UntestedAccesses,
+    /// Calls of `bz_prefetch`, `bz_check_out` and `bz_check_in`, with several nodes.
+    PrefetchCalls,
+    CheckOutCalls,
+    CheckInCalls,
+    /// Blocks that a hint had asked for, and that were missed: before their copy had come; or after it had been taken away again, used or not.
+    HintsLate,
+    HintsLost,
+    /// Copies that `bz_check_in` has given back.
+    BlocksCheckedIn,
 }
 
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 44;
+pub const COUNTER_COUNT: usize = 50;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -146,6 +155,12 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "asked_ahead",
     "generated_code",
     "untested_accesses",
+    "prefetch_calls",
+    "check_out_calls",
+    "check_in_calls",
+    "hints_late",
+    "hints_lost",
+    "blocks_checked_in",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -222,6 +237,9 @@ pub mod arena_unit {
     pub const FREE: u32 = 2;
     /// Last unit of a free chunk of more than one unit.
     pub const FREE_END: u32 = 3;
+    /// As USED and FREE; its pages have their homes in slices, so it is used again as a whole only. FREE_SLICED: `next` is the next such chunk, as unit number + 1.
+    pub const SLICED: u32 = 4;
+    pub const FREE_SLICED: u32 = 5;
 }
 
 /// A trap byte that was hit. A place that is hit seldom may be taken by another one.
@@ -365,6 +383,6 @@ pub mod node_phase {
 
 const _: () = {
     assert!(size_of::<SharedContext>() == CONTEXT_BYTES as usize);
-    assert!(Counter::UntestedAccesses as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::BlocksCheckedIn as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod addresses;
+mod alloc_rules;
 mod gates;
 mod listed;
 mod module;
@@ -19,6 +20,7 @@ mod client;
 mod run;
 
 pub use addresses::*;
+pub use alloc_rules::*;
 pub use block_counts::*;
 pub use client::*;
 pub use context::*;

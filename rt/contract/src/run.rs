@@ -82,6 +82,8 @@ pub struct RegionHeader {
     pub _pad: u32,
     /// [`LEARNT_PLACES`] of [`LearntPlace`]: what guarded code of all nodes has learnt. 0: nobody asks.
     pub learnt_off: u64,
+    /// A table as [`RulesHead`](crate::RulesHead) begins it, at the region's end; 0: no allocation gets other attributes than the program asks for.
+    pub rules_off: u64,
 }
 
 /// How often an access of plain code has faulted. All words are changed atomically, by any process of the run.
@@ -144,7 +146,7 @@ pub const fn ring_slots(nodes: u32) -> u32 {
 }
 
 /// No byte of it is padding: its fields' sizes add up.
-const _: () = assert!(size_of::<RegionHeader>() == 8 * 13 + 4 * 14 + 8 * LOWER_ARENAS);
+const _: () = assert!(size_of::<RegionHeader>() == 8 * 14 + 4 * 14 + 8 * LOWER_ARENAS);
 
 impl RegionHeader {
     /// The header as the nodes read it.
@@ -198,7 +200,14 @@ impl RegionHeader {
             look_ahead: LOOK_AHEAD,
             _pad: 0,
             learnt_off,
+            rules_off: 0,
         }
+    }
+
+    /// Makes room for a table of so many bytes.
+    pub const fn add_rules(&mut self, bytes: u64) {
+        self.rules_off = self.total_bytes.next_multiple_of(64);
+        self.total_bytes = self.rules_off + bytes;
     }
 }
 

@@ -288,6 +288,8 @@ pub enum Homes {
     FirstTouch,
     /// All on that node.
     Node(u32),
+    /// In as many slices of pages as there are nodes, slice `i` on node `i`.
+    Slices,
 }
 
 /// The coherence protocol of an allocation.
@@ -330,6 +332,7 @@ pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Result<Sha
         Homes::OfTheRun => (0, 0),
         Homes::RoundRobin => (1, 0),
         Homes::FirstTouch => (2, 0),
+        Homes::Slices => (4, 0),
         Homes::Node(node) => {
             assert!(node < nodes(), "there is no node {node}");
             (3, node)
@@ -646,7 +649,7 @@ mod tests {
         ];
         for (block, bytes) in sizes {
             assert!(block == BlockSize::OfTheRun || block.bytes() == bytes);
-            for homes in [Homes::OfTheRun, Homes::RoundRobin, Homes::FirstTouch, Homes::Node(0)] {
+            for homes in [Homes::OfTheRun, Homes::RoundRobin, Homes::FirstTouch, Homes::Node(0), Homes::Slices] {
                 let words =
                     alloc_with::<AtomicU64>(100, Attributes { block, homes, protocol: Protocol::Mcm }).expect("memory");
                 assert!((words.as_ptr() as usize).is_multiple_of(bytes as usize));

@@ -4,6 +4,7 @@
 //! node or, in a run of one node, to [`Single`]. Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
+use crate::gates::alloc_rules::Asked;
 use crate::kernel::entry::aligned;
 use crate::kernel::print;
 use crate::memory::access_control::program::runtime_address;
@@ -87,20 +88,31 @@ extern "C" fn bz_nodes() -> u32 {
     process::nodes()
 }
 
-extern "C" fn bz_alloc(bytes: usize, _: u64, _: u64, _: u64, _: u64, by: u64) -> *mut u8 {
+extern "C" fn bz_alloc(bytes: usize, _: u64, _: u64, _: u64, _: u64, frame: u64) -> *mut u8 {
+    let asked = Asked::at(frame);
+    if asked.is_changed() {
+        return allocate("bz_alloc", bytes, &asked, |defaults| defaults);
+    }
     let result = with_run("bz_alloc", |call| match call {
-        Call::Several(node) => node.alloc_plain(bytes as u64, by),
-        Call::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64, by),
+        Call::Several(node) => node.alloc_plain(bytes as u64, asked.by),
+        Call::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64, asked.by),
     });
     handed_out("bz_alloc", bytes, result)
 }
 
-extern "C" fn bz_alloc_on(home: u32, bytes: usize, _: u64, _: u64, _: u64, by: u64) -> *mut u8 {
+extern "C" fn bz_alloc_on(home: u32, bytes: usize, _: u64, _: u64, _: u64, frame: u64) -> *mut u8 {
     let homes = Placement::Node(existing("bz_alloc_on", home));
-    allocate("bz_alloc_on", bytes, by, |defaults| Attributes { homes, ..defaults })
+    allocate("bz_alloc_on", bytes, &Asked::at(frame), |defaults| Attributes { homes, ..defaults })
 }
 
-extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u32, protocol: u32, by: u64) -> *mut u8 {
+extern "C" fn bz_alloc_with(
+    bytes: usize,
+    block_bytes: u32,
+    homes: u32,
+    node: u32,
+    protocol: u32,
+    frame: u64,
+) -> *mut u8 {
     const NAME: &str = "bz_alloc_with";
     let block = BlockSize::new(block_bytes.into());
     if block_bytes != 0 && block.is_none() {
@@ -112,6 +124,7 @@ extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u3
         alloc_homes::DEFAULT => None,
         alloc_homes::ROUND_ROBIN => Some(Placement::RoundRobin),
         alloc_homes::FIRST_TOUCH => Some(Placement::FirstTouch),
+        alloc_homes::SLICES => Some(Placement::Slices),
         alloc_homes::NODE => Some(Placement::Node(existing(NAME, node))),
         _ => process::fail(format_args!("{NAME}: {homes} is none of the BZ_HOMES constants")),
     };
@@ -119,7 +132,7 @@ extern "C" fn bz_alloc_with(bytes: usize, block_bytes: u32, homes: u32, node: u3
     if protocol != 0 && chosen.is_none() {
         process::fail(format_args!("{NAME}: {protocol} is none of the BZ_PROTOCOL constants"));
     }
-    allocate(NAME, bytes, by, |defaults| Attributes {
+    allocate(NAME, bytes, &Asked::at(frame), |defaults| Attributes {
         protocol: chosen.unwrap_or(defaults.protocol),
         block: block.unwrap_or(defaults.block),
         homes: homes.unwrap_or(defaults.homes),
@@ -134,12 +147,16 @@ fn existing(function: &str, home: u32) -> NodeId {
     }
 }
 
-/// Allocates with what `choose` makes of the run's defaults, for who stands at `by`.
-fn allocate(function: &str, bytes: usize, by: u64, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
+/// Allocates with what `choose` makes of the run's defaults, and a rule of that.
+fn allocate(function: &str, bytes: usize, asked: &Asked, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
+    let choose = |defaults| asked.changed(choose(defaults));
     let result = with_run(function, |call| match call {
-        Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64, by),
-        Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64, by),
+        Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64, asked.by),
+        Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64, asked.by),
     });
+    if result.is_ok() {
+        asked.count(bytes as u64);
+    }
     handed_out(function, bytes, result)
 }
 
@@ -182,23 +199,26 @@ extern "C" fn bz_free(addr: *mut u8) {
 }
 
 /// Hints about memory that is not shared, or a run of one node, mean nothing.
-fn hint(function: &str, run: impl FnOnce(&mut Node)) {
+fn hint(function: &str, calls: Counter, run: impl FnOnce(&mut Node)) {
     with_run(function, |call| match call {
-        Call::Several(node) => run(node),
+        Call::Several(node) => {
+            node.count(calls);
+            run(node);
+        }
         Call::Single(_) => {}
     });
 }
 
 extern "C" fn bz_prefetch(addr: *const u8, bytes: usize, store: i32) {
-    hint("bz_prefetch", |node| node.prefetch(addr as u64, bytes as u64, store != 0));
+    hint("bz_prefetch", Counter::PrefetchCalls, |node| node.prefetch(addr as u64, bytes as u64, store != 0));
 }
 
 extern "C" fn bz_check_out(addr: *const u8, bytes: usize, store: i32) {
-    hint("bz_check_out", |node| node.check_out(addr as u64, bytes as u64, store != 0));
+    hint("bz_check_out", Counter::CheckOutCalls, |node| node.check_out(addr as u64, bytes as u64, store != 0));
 }
 
 extern "C" fn bz_check_in(addr: *const u8, bytes: usize) {
-    hint("bz_check_in", |node| node.check_in(addr as u64, bytes as u64));
+    hint("bz_check_in", Counter::CheckInCalls, |node| node.check_in(addr as u64, bytes as u64));
 }
 
 fn check_slot(function: &str, slot: u32) {

@@ -18,5 +18,8 @@ pub mod trap;
 // The gates: they save registers, call the node, and restore them.
 pub mod entries;
 
+// Allocations that get other attributes than the program asks for.
+pub mod alloc_rules;
+
 // The functions of `blizzard.h`.
 pub mod blizzard_h;

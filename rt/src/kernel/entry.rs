@@ -3,9 +3,9 @@
 /// An entry of the table that leads to the function with rsp aligned, as compiled code wants it. Programs that keep rsp 8 off (hand-written code, coroutines)
 /// got on with the C library, and crashed here. No function has arguments on the stack.
 macro_rules! aligned {
-    // `by`: who calls it comes as a sixth argument.
+    // `by`: a sixth argument says where the caller's `rbp` stands, and behind it the address that the call returns to.
     ($function:ident, by) => {
-        crate::kernel::entry::aligned!($function, "mov r9, [rbp + 8]",)
+        crate::kernel::entry::aligned!($function, "mov r9, rbp",)
     };
     ($function:ident $(, $first:literal,)?) => {{
         #[unsafe(naked)]

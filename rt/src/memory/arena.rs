@@ -13,7 +13,8 @@
 
 use crate::kernel::own_memory::{Table, Zeroed};
 use crate::kernel::sys;
-use blizzard_contract::arena_unit::{FREE, FREE_END, USED};
+use crate::memory::partition::PAGE_BYTES;
+use blizzard_contract::arena_unit::{FREE, FREE_END, FREE_SLICED, SLICED, USED};
 use blizzard_contract::{ArenaRecord, ArenaUnit as Unit, BLOCK_BYTES, BLOCK_SHIFT};
 
 /// Sizes with a bin of their own.
@@ -75,6 +76,8 @@ pub struct Arena {
     bins: [u32; BINS],
     /// Bit per bin: not empty.
     filled: [u64; MAP_WORDS],
+    /// The first free chunk whose pages have their homes in slices.
+    sliced: u32,
 }
 
 /// The bin of chunks of `size` units.
@@ -99,6 +102,7 @@ impl Arena {
             table: Table::new(u64::from(units))?,
             bins: [NONE; BINS],
             filled: [0; MAP_WORDS],
+            sliced: NONE,
         })
     }
 
@@ -138,6 +142,59 @@ impl Arena {
         })
     }
 
+    /// Takes whole pages that shall have their homes in slices: a chunk that had this size and such homes before, else fresh ones. Where neither is left, any free
+    /// chunk, whose pages keep their homes. A chunk that is not recycled has no homes yet.
+    pub fn alloc_sliced(&mut self, bytes: u64, by: u64) -> Option<Chunk> {
+        const PAGE: u32 = (PAGE_BYTES / BLOCK_BYTES) as u32;
+        let size = u32::try_from(bytes.max(1).checked_next_multiple_of(PAGE_BYTES)? / BLOCK_BYTES).ok()?;
+        let start = self.top.checked_next_multiple_of(PAGE)?;
+        let (at, kind, recycled) = if let Some(at) = self.take_sliced(size) {
+            (at, SLICED, true)
+        } else if self.units.checked_sub(start).is_some_and(|left| left >= size) {
+            let gap = Chunk { addr: self.limit(), bytes: u64::from(start - self.top) << BLOCK_SHIFT, recycled: false };
+            if gap.bytes != 0 {
+                // What is in front of the page can be used by others.
+                self.alloc_fresh(start - self.top);
+                self.free(gap.addr).ok()?;
+            }
+            self.top = start + size;
+            (start, SLICED, false)
+        } else {
+            (self.take_free(size)?, USED, true)
+        };
+        self.used += size;
+        self.put(at, Unit { kind, size, next: by as u32, prev: (by >> 32) as u32 });
+        Some(Chunk {
+            addr: self.base + (u64::from(at) << BLOCK_SHIFT),
+            bytes: u64::from(size) << BLOCK_SHIFT,
+            recycled,
+        })
+    }
+
+    /// Hands out so many units above the high-water mark, which there are.
+    fn alloc_fresh(&mut self, size: u32) {
+        self.put(self.top, Unit { kind: USED, size, ..Unit::default() });
+        self.top += size;
+        self.used += size;
+    }
+
+    /// Takes a free chunk of exactly that size whose pages have their homes in slices.
+    fn take_sliced(&mut self, size: u32) -> Option<u32> {
+        let (mut link, mut before) = (self.sliced, NONE);
+        while link != NONE {
+            let unit = self.unit(link - 1);
+            if unit.size == size {
+                match before {
+                    NONE => self.sliced = unit.next,
+                    _ => self.put(before - 1, Unit { next: unit.next, ..self.unit(before - 1) }),
+                }
+                return Some(link - 1);
+            }
+            (before, link) = (link, unit.next);
+        }
+        None
+    }
+
     /// Takes a chunk back; returns its bytes.
     pub fn free(&mut self, addr: u64) -> Result<u64, FreeError> {
         let offset = addr.checked_sub(self.base).ok_or(FreeError::NotAllocated)?;
@@ -148,7 +205,13 @@ impl Arena {
         let unit = self.unit(at);
         match unit.kind {
             USED => {}
-            FREE => return Err(FreeError::AlreadyFree),
+            SLICED => {
+                self.used -= unit.size;
+                self.put(at, Unit { kind: FREE_SLICED, size: unit.size, next: self.sliced, prev: NONE });
+                self.sliced = at + 1;
+                return Ok(u64::from(unit.size) << BLOCK_SHIFT);
+            }
+            FREE | FREE_SLICED => return Err(FreeError::AlreadyFree),
             _ => return Err(FreeError::NotAllocated),
         }
         let mut size = unit.size;
@@ -281,7 +344,8 @@ mod tests {
             while at < self.top {
                 let unit = self.unit(at);
                 match unit.kind {
-                    USED => used += unit.size,
+                    USED | SLICED => used += unit.size,
+                    FREE_SLICED => {}
                     FREE => {
                         assert!(!previous_free, "two free chunks touch at {at}");
                         assert_eq!(in_bins.remove(&at), Some(unit.size));
@@ -346,6 +410,31 @@ mod tests {
             assert_eq!(arena.free(foreign), Err(FreeError::NotAllocated), "{foreign:#x}");
         }
         assert_eq!(arena.audit(), 8);
+    }
+
+    #[test]
+    fn chunks_with_homes_in_slices_are_used_again_as_a_whole() {
+        let mut arena = Arena::new(BASE, 64 << 10).unwrap();
+        let odd = arena.alloc(100, 0).unwrap();
+        let [a, b] = [5000, 4096].map(|bytes| arena.alloc_sliced(bytes, 7).unwrap());
+        assert_eq!(a, Chunk { addr: BASE + 4096, bytes: 8192, recycled: false });
+        assert_eq!(b, Chunk { addr: BASE + 12288, bytes: 4096, recycled: false });
+        for chunk in [a, b] {
+            arena.free(chunk.addr).unwrap();
+            assert_eq!(arena.free(chunk.addr), Err(FreeError::AlreadyFree));
+        }
+        // What is in front of the first page is for others; they get nothing of the freed ones.
+        assert_eq!(arena.alloc(3968, 0), Some(Chunk { addr: odd.addr + 128, bytes: 3968, recycled: true }));
+        assert_eq!(arena.alloc(4096, 0).unwrap().addr, BASE + 16384);
+        assert_eq!(arena.alloc_sliced(8192, 7), Some(Chunk { recycled: true, ..a }));
+        assert_eq!(arena.alloc_sliced(8192, 7).unwrap().addr, BASE + 20480);
+        assert_eq!(arena.alloc_sliced(4096, 7), Some(Chunk { recycled: true, ..b }));
+        arena.audit();
+        // The rest is used up: what was freed by others does.
+        let rest = arena.alloc(36 << 10, 0).unwrap();
+        assert_eq!((arena.alloc_sliced(4096, 0), arena.free(rest.addr)), (None, Ok(36 << 10)));
+        assert_eq!(arena.alloc_sliced(4096, 0), Some(Chunk { addr: rest.addr, bytes: 4096, recycled: true }));
+        arena.audit();
     }
 
     #[test]

@@ -247,6 +247,26 @@ impl HomeTable {
         }
     }
 
+    /// Whether pages of some arenas have homes of their own, not by turn.
+    pub fn migrates(&self) -> bool {
+        self.pages.is_some()
+    }
+
+    /// Notes the homes of whole pages that lie on `nodes` nodes in slices; how many are `me`'s. `None` if one has another home: it has been used already.
+    pub fn learn_slices(&mut self, (addr, bytes): (u64, u64), nodes: u32, me: NodeId) -> Option<u64> {
+        let pages = self.pages.as_mut()?;
+        let (first, count) = ((addr - SEGMENT_BASE) / PAGE_BYTES, bytes / PAGE_BYTES);
+        let begin = |node: u32| first + count * u64::from(node) / u64::from(nodes);
+        let homes =
+            || (0..nodes).flat_map(|node| (begin(node)..begin(node + 1)).map(move |page| (page, node as u16 + 1)));
+        if homes().any(|(page, home)| ![0, home].contains(&pages.get(page).0)) {
+            return None;
+        }
+        homes().for_each(|(page, home)| pages.set(page, PageHome(home)));
+        let own = me.index() as u32;
+        Some(begin(own + 1) - begin(own))
+    }
+
     /// Notes the page that this node asks about; `None` when it has the answer.
     pub fn set_asking(&mut self, addr: Option<u64>) {
         self.asking = addr.map(|addr| addr / PAGE_BYTES);

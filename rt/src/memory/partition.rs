@@ -81,6 +81,8 @@ pub enum Placement {
     RoundRobin,
     /// Each page at the node that uses it first.
     FirstTouch,
+    /// In as many stretches as there are nodes, one on each.
+    Slices,
     Node(NodeId),
 }
 
@@ -108,7 +110,8 @@ impl ArenaId {
         let (class, protocol) = (attributes.block.class() as usize, attributes.protocol.index());
         ArenaId(match attributes.homes {
             Placement::RoundRobin => 2 * protocol * BLOCK_SIZES + class,
-            Placement::FirstTouch => (2 * protocol + 1) * BLOCK_SIZES + class,
+            // There, homes are known by the page.
+            Placement::FirstTouch | Placement::Slices => (2 * protocol + 1) * BLOCK_SIZES + class,
             Placement::Node(node) => LOWER + node.index() * IN_ZONE + protocol * BLOCK_SIZES + class,
         } as u16)
     }

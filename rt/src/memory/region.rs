@@ -82,6 +82,10 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if header.learnt_off != 0 && (!header.learnt_off.is_multiple_of(8) || !inside(header.learnt_off, learnt_bytes)) {
         return Err("the places for what is learnt are misplaced");
     }
+    let least_rules = contract::rules_bytes(&contract::RulesHead::default());
+    if header.rules_off != 0 && (!header.rules_off.is_multiple_of(8) || !inside(header.rules_off, least_rules)) {
+        return Err("the rules of allocations are misplaced");
+    }
     if ProtocolId::new(header.protocol).is_none() {
         return Err("it names a coherence protocol that this runtime does not have");
     }
@@ -156,6 +160,12 @@ impl Region {
     /// Address of the places for what is learnt; 0 if nobody asks.
     pub fn learnt(&self) -> u64 {
         if self.header.learnt_off == 0 { 0 } else { self.base + self.header.learnt_off }
+    }
+
+    /// Address and bytes of the rules of allocations, if there are any.
+    pub fn rules(&self) -> Option<(u64, u64)> {
+        let RegionHeader { rules_off, total_bytes, .. } = self.header;
+        (rules_off != 0).then(|| (self.base + rules_off, total_bytes - rules_off))
     }
 
     /// Nonzero: the run ends, stop waiting.

@@ -113,6 +113,8 @@ kinds! {
     104 BULK_PIECE BulkPiece Any 64 Call;
     105 BULK_STAGED BulkStaged Any 0 Call;
     106 BULK_TAKEN BulkTaken Any 0 Call;
+    107 SLICES Slices Any 0 Call;
+    108 SLICES_KNOWN SlicesKnown Any 0 Answer;
 }
 
 /// The kinds of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
@@ -184,6 +186,6 @@ mod tests {
             [id::COLLECTIVE_DONE, id::LOCK_TRIED, id::HOME_IS, id::BLOCK_PART].map(urgency),
             [Urgency::Answer; 4]
         );
-        assert!(row(0).is_none() && row(id::BULK_TAKEN + 1).is_none());
+        assert!(row(0).is_none() && row(id::SLICES_KNOWN + 1).is_none());
     }
 }

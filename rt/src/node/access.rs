@@ -23,6 +23,7 @@ use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
 use blizzard_protocol::protocol::seam::PREFETCHES;
+use blizzard_protocol::tag::Tag;
 
 /// Lanes of the widest gather: 16 elements of 4 bytes in 64.
 pub const MAX_LANES: usize = 16;
@@ -181,6 +182,9 @@ impl Node {
             Some(place) => self.links.site_at(block.addr(), place),
             None => self.locate_unknown(block),
         };
+        if self.hints.take(block) {
+            self.count_hint(&site);
+        }
         if self.engine.acquire(&mut self.links, &site, store) == Progress::Done {
             return;
         }
@@ -189,6 +193,17 @@ impl Node {
             if self.engine.go_on(&mut self.links) == Progress::Done {
                 return self.take_what_has_come();
             }
+        }
+    }
+
+    /// A block is missed that a hint has asked for.
+    #[cold]
+    fn count_hint(&self, site: &Site) {
+        // A copy that is there is no good for a store alone.
+        match self.links.tag(site.block) {
+            _ if self.engine.is_outstanding(site) => self.count(Counter::HintsLate),
+            Some(Tag::Invalid) => self.count(Counter::HintsLost),
+            _ => {}
         }
     }
 
@@ -224,6 +239,14 @@ impl Node {
         if home == Some(me) {
             self.count(Counter::PagesHomed);
         }
+    }
+
+    /// Notes that pages have their homes in slices; false if one has another home.
+    pub fn learn_slices(&mut self, addr: u64, bytes: u64) -> bool {
+        let (nodes, me) = (self.homes.nodes(), self.me);
+        let Some(own) = self.home_table.learn_slices((addr, bytes), nodes, me) else { return false };
+        self.context.add_alone(Counter::PagesHomed, own);
+        true
     }
 
     fn node_count(&self) -> usize {
@@ -327,13 +350,16 @@ impl Node {
     /// Asks for blocks without waiting for them, as long as requests may be outstanding.
     pub fn prefetch(&mut self, addr: u64, bytes: u64, store: bool) {
         self.each_shared_block(addr, bytes, |node, block| {
-            node.engine.prefetch(&mut node.links, block, store);
+            if node.engine.prefetch(&mut node.links, block, store) {
+                node.hints.note(block);
+            }
         });
     }
 
     /// Acquires blocks, many at a time; returns when each has been here.
     pub fn check_out(&mut self, addr: u64, bytes: u64, store: bool) {
         let end = addr.saturating_add(bytes);
+        self.hints.check_out(true);
         self.prefetch(addr, bytes, store);
         self.each_shared_block(addr, bytes, |node, block| {
             node.end_last_access();
@@ -347,12 +373,15 @@ impl Node {
             node.access(block.addr(), 1, store, true);
         });
         self.end_last_access();
+        self.hints.check_out(false);
     }
 
     /// Gives the copies of a range back to their homes.
     pub fn check_in(&mut self, addr: u64, bytes: u64) {
         self.each_shared_block(addr, bytes, |node, block| {
-            node.engine.check_in(&mut node.links, block);
+            if node.engine.check_in(&mut node.links, block) {
+                node.count(Counter::BlocksCheckedIn);
+            }
         });
     }
 }
@@ -374,6 +403,22 @@ pub fn on_home_query(node: &mut Node, from: NodeId, message: &Message) {
         }
     };
     node.send(from, Message { handler: id::HOME_IS, args: [home.index() as u64, 0, 0], ..*message });
+}
+
+/// A node has got pages that nobody has used, whose homes are in slices. Answer: `args[0]`: 1, or 0 if some node uses one of them already.
+pub fn on_slices(node: &mut Node, from: NodeId, message: &Message) {
+    let (addr, bytes) = (message.addr, message.args[0]);
+    let is_whole = bytes != 0 && addr.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES);
+    let end = addr.checked_add(bytes).filter(|_| is_whole);
+    let in_arena = end.is_some_and(|end| {
+        let [first, last] = [addr, end - 1].map(|at| node.homes.arena_of(at));
+        first.is_some() && first == last && node.home_table.is_first_touch(&node.homes, addr)
+    });
+    if !in_arena {
+        return node.count(Counter::MessagesRejected);
+    }
+    let known = node.learn_slices(addr, bytes);
+    node.send(from, Message { handler: id::SLICES_KNOWN, args: [known.into(), 0, 0], ..*message });
 }
 
 /// Handler of all messages of protocols, and of the parts of data that come before them.

@@ -96,12 +96,13 @@ impl Arenas {
         self.place(arena)?.as_mut().map(Ok)
     }
 
-    /// Takes memory out of an arena of this node's. And the arena's limit. `by`: the place in the program that wants it.
-    pub fn alloc(&mut self, arena: ArenaId, bytes: u64, by: u64) -> Option<(Result<Chunk, Full>, u64)> {
+    /// Takes memory out of an arena of this node's, `sliced` pages or not. And the arena's limit. `by`: the place in the program that wants it.
+    pub fn alloc(&mut self, arena: ArenaId, bytes: u64, by: u64, sliced: bool) -> Option<(Result<Chunk, Full>, u64)> {
         self.place(arena)?;
         Some(match self.get(arena) {
             Some(Ok(arena)) => {
-                let chunk = arena.alloc(bytes, by).ok_or(Full { free_bytes: arena.free_bytes() });
+                let chunk = if sliced { arena.alloc_sliced(bytes, by) } else { arena.alloc(bytes, by) };
+                let chunk = chunk.ok_or(Full { free_bytes: arena.free_bytes() });
                 (chunk, arena.limit())
             }
             // What cannot be kept account of cannot be handed out.
@@ -131,10 +132,14 @@ pub fn whole_blocks(attributes: Attributes, bytes: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(attributes.block.bytes()).unwrap_or(u64::MAX)
 }
 
-/// `args`: arena, bytes, the place in the program that wants them. Answer: address (0: no room), `args`: bytes (without room: those that are free), recycled, the arena's limit.
+/// Beside the arena's number: its pages shall have their homes in slices.
+pub const IN_SLICES: u64 = 1 << 32;
+
+/// `args`: arena and [`IN_SLICES`], bytes, the place in the program that wants them. Answer: address (0: no room), `args`: bytes (without room: those that are free), recycled, the arena's limit.
 pub fn on_alloc(arenas: &mut Arenas, links: &mut Links, from: NodeId, message: &Message) {
     let [arena, bytes, by] = message.args;
-    let Some((chunk, limit)) = links.homes.arena(arena).and_then(|arena| arenas.alloc(arena, bytes, by)) else {
+    let (arena, sliced) = (links.homes.arena(arena & !IN_SLICES), arena & IN_SLICES != 0);
+    let Some((chunk, limit)) = arena.and_then(|arena| arenas.alloc(arena, bytes, by, sliced)) else {
         return links.count(Counter::MessagesRejected);
     };
     let reply = match chunk {

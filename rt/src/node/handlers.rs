@@ -34,6 +34,7 @@ pub fn run(node: &mut Node, from: NodeId, message: &Message) {
         id::COUNTER_OP => remote::on_counter_op(&mut sync.counters, links, from, message),
         id::REMOTE_WRITE => remote::on_remote_write(links, from, message),
         id::REMOTE_FENCE => remote::on_remote_fence(links, from, message),
+        id::SLICES => access::on_slices(node, from, message),
         id::HOME_QUERY => access::on_home_query(node, from, message),
         id::LOCK_GRANTED
         | id::LOCK_TRIED
@@ -46,6 +47,7 @@ pub fn run(node: &mut Node, from: NodeId, message: &Message) {
         | id::COUNTED
         | id::REMOTE_FENCED
         | id::PUBLISHED
+        | id::SLICES_KNOWN
         | id::HOME_IS => node.on_reply(from, message),
         id::USER
         | id::USER_MORE

@@ -9,6 +9,9 @@ pub mod disturbance;
 // Loops in which the program waits by itself.
 pub mod spinning;
 
+// What becomes of hints.
+pub mod hints;
+
 // What a node consists of.
 pub mod node;
 

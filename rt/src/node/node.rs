@@ -10,6 +10,7 @@ use crate::memory::region::Region;
 use crate::memory::tags::Space;
 use crate::node::arenas::Arenas;
 use crate::node::disturbance::Disturbance;
+use crate::node::hints::Hints;
 use crate::node::spinning::Spinning;
 use crate::sync::state::Sync;
 use crate::transport::message::Message;
@@ -32,6 +33,7 @@ pub struct Node {
     pub clock: WaitClock,
     pub disturbance: Disturbance,
     pub spinning: Spinning,
+    pub hints: Hints,
     /// The answer that [`Node::call`] waits for: its kind, who sends it, and its key.
     pub awaited: Option<(u16, NodeId, u64)>,
     pub answer: Option<Message>,
@@ -76,6 +78,7 @@ impl Node {
             clock: WaitClock::start(),
             disturbance: Disturbance::default(),
             spinning: Spinning::default(),
+            hints: Hints::new()?,
             awaited: None,
             answer: None,
             requests: 0,

@@ -145,7 +145,7 @@ impl Single {
         let arena = self.homes.arena_for(attributes).ok_or(NO_ARENA)?;
         let bytes = whole_blocks(attributes, bytes);
         let (before, (chunk, limit)) = self
-            .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes, by)?)))
+            .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes, by, false)?)))
             .ok_or(NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
             // SAFETY: an arena of the segment.

@@ -218,6 +218,11 @@ pub fn learnt() -> u64 {
     identity().launched.map_or(0, |(region, _)| region.learnt())
 }
 
+/// Address and bytes of the rules of allocations, if the run has any.
+pub fn rules() -> Option<(u64, u64)> {
+    identity().launched.and_then(|(region, _)| region.rules())
+}
+
 fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
     let result = make_call(name, run);
     // What is there for this node itself: code without polls does not ask, and no peer interrupts it.

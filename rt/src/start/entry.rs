@@ -8,6 +8,7 @@
 //! zero: 127, or the node's own once the node is up.
 //! Source: psABI 3.4.1 (initial stack and registers); ELF gABI chapter 5 (program loading); Linux `fs/binfmt_elf.c`.
 
+use crate::gates::alloc_rules;
 use crate::gates::blizzard_h;
 use crate::gates::entries;
 use crate::gates::trap;
@@ -114,6 +115,9 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));
     }
     learnt::start(process::learnt());
+    if process::rules().is_some_and(|rules| !alloc_rules::start(rules)) {
+        give_up(format_args!("the launcher's rules of allocations are shorter than they say"));
+    }
     limits::started(process::nodes());
     // SAFETY: first and only call, before the program runs.
     unsafe {

@@ -9,6 +9,9 @@ use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::messages;
 use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::write_report;
+use crate::cli::run::attributes::file::Rules;
+use crate::cli::run::attributes::matched;
+use crate::cli::run::attributes::sites::CallSites;
 use crate::cli::run::debugger::DebuggerOptions;
 use crate::cli::run::settings::Settings;
 use crate::cli::run::shipment;
@@ -35,6 +38,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Run a program, original or rewritten, on one or more nodes
@@ -65,6 +69,10 @@ pub struct RunCommand {
     /// Write counters of every node to FILE, as JSON; -: to standard output, behind the program's
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// Give allocations of the program other attributes: a text with a rule a line, as `grid.c:120 block=4096 homes=first-touch`. Sites: FILE:LINE,
+    /// FUNCTION, `alloc N` (each node's N-th). Attributes: block, homes (round-robin, first-touch, slices, node:N), protocol
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "hostfile"])]
+    attr: Option<PathBuf>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
     #[arg(long)]
     allow_incomplete: bool,
@@ -108,6 +116,10 @@ impl RunCommand {
         if self.hosts.is_some() || self.hostfile.is_some() {
             return self.run_on_hosts(learn.is_some());
         }
+        let rules = match self.attr.as_deref().map(|file| Rules::read(file, Some(self.nodes))).transpose() {
+            Ok(rules) => rules,
+            Err(error) => return Ok(misuse(&error)),
+        };
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let ready = prepare(name, self.options, self.libraries, !self.no_learn)?;
         let Ready { original, flags, creates, object, .. } = ready;
@@ -128,6 +140,10 @@ impl RunCommand {
                 if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
             messages::warning(&format!("{}: its libraries' {unseen}", name.display()));
         }
+        let (rules, table) = match rules.map(|rules| find_sites(rules, &executable)).transpose() {
+            Ok(found) => found.unzip(),
+            Err(error) => return Ok(misuse(&error)),
+        };
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let forks = self.fork || creates;
         let options = LaunchOptions {
@@ -135,6 +151,7 @@ impl RunCommand {
             forks,
             original,
             learns: object.is_some() && !self.no_learn,
+            rules: table.map(Arc::new),
             ..self.launch_options(self.nodes)
         };
         let mut attempts = 1;
@@ -158,6 +175,9 @@ impl RunCommand {
         }
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
         tell_of_nothing_shared(Path::new(name), &options, &outcome);
+        if let Some((rules, sites)) = &rules {
+            matched::unmatched(rules, sites, &outcome.rules).iter().for_each(|line| messages::warning(line));
+        }
         let all: Vec<String> = outcome.nodes.iter().map(|node| describe(node.status)).collect();
         messages::detail(&format!("the run took {:.3} s; the nodes: {}", outcome.wall.as_secs_f64(), all.join(", ")));
         if let Some(program) = object.filter(|_| options.learns) {
@@ -167,6 +187,8 @@ impl RunCommand {
         if let Some(file) = stats {
             let mut stats = Stats::new(name.as_ref(), args, Some(flags), &outcome);
             stats.trap_places = traps::places(outcome.nodes.iter().map(|node| &node.report), &executable);
+            stats.allocation_rules =
+                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.rules)).collect();
             file.write(&stats)?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
@@ -193,10 +215,7 @@ impl RunCommand {
     fn run_on_hosts(&self, learns: bool) -> Result<ExitCode> {
         match self.prepare_for_hosts(learns) {
             Ok((setup, flags, stats)) => self.start_on_hosts(&setup, flags, stats),
-            Err(error) => {
-                messages::error(&error.to_string());
-                Ok(ExitCode::from(2))
-            }
+            Err(error) => Ok(misuse(&error)),
         }
     }
 
@@ -271,6 +290,22 @@ impl RunCommand {
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
+}
+
+/// Says what keeps a run from beginning; the status of that.
+pub(super) fn misuse(error: &Error) -> ExitCode {
+    messages::error(&error.to_string());
+    ExitCode::from(2)
+}
+
+/// The sites of rules in a rewritten program; and the table that its nodes read.
+///
+/// # Errors
+/// There is no such site.
+pub(super) fn find_sites(rules: Rules, executable: &Path) -> Result<((Rules, CallSites), Vec<u8>)> {
+    let sites = CallSites::of(&rules, executable)?;
+    let table = sites.table(&rules)?;
+    Ok(((rules, sites), table))
 }
 
 /// Says why a run has failed, and below that what was seen of it.

@@ -2,6 +2,8 @@
 //!
 //! Input: a program with its arguments, options of the run. Output: the program's output and exit status.
 
+pub(crate) mod attributes;
+
 pub(crate) mod shipment;
 
 pub(crate) mod debugger;

@@ -4,7 +4,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::cli::run::command::{Ready, incomplete, prepare, tell_of_failure};
+use crate::cli::run::attributes::file::Rules;
+use crate::cli::run::attributes::matched;
+use crate::cli::run::attributes::sites::CallSites;
+use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare, tell_of_failure};
 use crate::cli::run::settings::Settings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
 use crate::cli::shared::libraries::LibraryOptions;
@@ -17,6 +20,7 @@ use crate::reports::crash;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Be a node of a run that mpirun, prterun or srun starts: each rank is one
@@ -31,6 +35,9 @@ pub struct NodeCommand {
     /// Let rank 0 write counters of every node to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// Give allocations other attributes, as `blizzard run` does. FILE is the same on all hosts
+    #[arg(long, value_name = "FILE")]
+    attr: Option<PathBuf>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
     #[arg(long)]
     allow_incomplete: bool,
@@ -47,26 +54,31 @@ impl NodeCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let began = Instant::now();
         let prepared = ranks::expect_job().and_then(|()| self.prepare());
-        let (setup, ready, stats) = match prepared {
+        let Prepared { setup, ready, stats, rules } = match prepared {
             Ok(prepared) => prepared,
-            Err(error) => {
-                messages::error(&error.to_string());
-                return Ok(ExitCode::from(2));
-            }
+            Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::Outcome { exit_status, failure, told, nodes } = ranks::run(setup)?;
+        let ranks::Outcome { exit_status, failure, told, nodes, rules: table } = ranks::run(setup)?;
         let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
-        let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, crash: None, told, wall };
+        let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, rules: table, crash: None, told, wall };
         tell_of_failure(&outcome, |outcome| outcome.told.clone());
-        if let Some(file) = stats.filter(|_| !outcome.nodes.is_empty()) {
+        let is_known = !outcome.nodes.is_empty();
+        if let Some((rules, sites)) = rules.as_ref().filter(|_| is_known) {
+            matched::unmatched(rules, sites, &outcome.rules).iter().for_each(|line| messages::warning(line));
+        }
+        if let Some(file) = stats.filter(|_| is_known) {
             let (name, args) = self.program.command.split_first().expect("clap requires the program");
-            file.write(&Stats::new(name.as_ref(), args, Some(ready.flags), &outcome))?;
+            let mut stats = Stats::new(name.as_ref(), args, Some(ready.flags), &outcome);
+            stats.allocation_rules =
+                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.rules)).collect();
+            file.write(&stats)?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
 
     /// Rewrites the program, if somebody else has not; what this rank is to run.
-    fn prepare(&self) -> Result<(Setup, Ready, Option<StatsFile>)> {
+    fn prepare(&self) -> Result<Prepared> {
+        let rules = self.attr.as_deref().map(|file| Rules::read(file, None)).transpose()?;
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let shown = name.display();
         let ready = prepare(name, self.options, LibraryOptions::default(), false)?;
@@ -87,6 +99,11 @@ impl NodeCommand {
         let mut identity = FileEntry::of(String::new(), &program)?.hash;
         // Their places in the cache have the hashes of what they were made from.
         ready.libraries.iter().for_each(|(_, rewritten)| identity += &format!(" {}", rewritten.display()));
+        let farthest = rules.as_ref().and_then(Rules::farthest);
+        let (rules, table) = rules.map(|rules| find_sites(rules, &program)).transpose()?.unzip();
+        if let Some(file) = &self.attr {
+            identity += &format!(" {}", FileEntry::of(String::new(), file)?.hash);
+        }
         let stats = match &self.stats {
             Some(path) if ranks::is_first() => Some(StatsFile::create(Path::new(path))?),
             _ => None,
@@ -94,18 +111,20 @@ impl NodeCommand {
         let options = LaunchOptions {
             arg0: Some(name.clone()),
             original: ready.original.clone(),
+            rules: table.map(Arc::new),
             ..self.settings.launch_options(1)
         };
-        let setup = Setup {
-            program,
-            args: args.to_vec(),
-            options,
-            guard: ready.flags.guard,
-            describe: crash::lines,
-            identity,
-            alone,
-            one_host,
-        };
-        Ok((setup, ready, stats))
+        let (args, guard) = (args.to_vec(), ready.flags.guard);
+        let describe = crash::lines;
+        let setup = Setup { program, args, options, guard, describe, identity, alone, one_host, farthest };
+        Ok(Prepared { setup, ready, stats, rules })
     }
+}
+
+/// What a rank needs.
+struct Prepared {
+    setup: Setup,
+    ready: Ready,
+    stats: Option<StatsFile>,
+    rules: Option<(Rules, CallSites)>,
 }

@@ -92,7 +92,7 @@ const BLOCK_BYTES: [u32; 7] = [64, 4096, 128, 2048, 256, 1024, 512];
 /// Most allocations of a round.
 pub const MOST_PIECES: usize = 4;
 /// Homes of an allocation, in the order of `BZ_HOMES_...`.
-pub const PIECE_HOMES: [&str; 4] = ["default", "round-robin", "first-touch", "node"];
+pub const PIECE_HOMES: [&str; 5] = ["default", "round-robin", "first-touch", "node", "slices"];
 
 /// A protocol or policy as it is named on the command line.
 pub fn option_of(value: impl ValueEnum) -> String {
@@ -138,7 +138,7 @@ impl Round {
         let pieces = std::array::from_fn(|k| {
             let drawn = Piece {
                 block_bytes: pick(&sizes),
-                homes: pick(&[0, 1, 2, 3]),
+                homes: pick(&[0, 1, 2, 3, 4]),
                 node: pick(&[0, 1, 2, 3]),
                 protocol: pick(&(0..=COUNT as u32).collect::<Vec<_>>()),
             };

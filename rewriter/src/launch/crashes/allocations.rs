@@ -49,7 +49,7 @@ pub fn around(memory: &ProcessMemory, records: u64, address: u64) -> Option<Allo
         let (at, size, by) = (from + found as u64, words[2 * found] >> 32, words[2 * found + 1]);
         let kind = words[2 * found] as u32;
         let first = if kind == arena_unit::FREE_END { (at + 1).checked_sub(size)? } else { at };
-        let is_free = kind != arena_unit::USED;
+        let is_free = ![arena_unit::USED, arena_unit::SLICED].contains(&kind);
         let by = Some(by).filter(|_| !is_free).and_then(|by| memory.file_at(by));
         return Some(Allocation { start: place(first), bytes: size << contract::BLOCK_SHIFT, is_free, by });
     }

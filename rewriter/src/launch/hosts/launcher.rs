@@ -543,6 +543,7 @@ impl Run {
                 failure: Some(error),
                 nodes,
                 learnt: Vec::new(),
+                rules: Vec::new(),
                 stuck: Vec::new(),
                 crash: None,
                 told: Vec::new(),
@@ -605,7 +606,17 @@ impl Run {
             Some(Stop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
             _ => Vec::new(),
         };
-        Outcome { exit_status, failure, nodes, learnt: Vec::new(), stuck: Vec::new(), crash: None, told, wall }
+        Outcome {
+            exit_status,
+            failure,
+            nodes,
+            learnt: Vec::new(),
+            rules: Vec::new(),
+            stuck: Vec::new(),
+            crash: None,
+            told,
+            wall,
+        }
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Setup {
     /// Why it runs on one node only, or on one host only.
     pub alone: Option<Error>,
     pub one_host: Option<Error>,
+    /// The farthest home that a rule of allocations names, and what to say if there is no such node.
+    pub farthest: Option<(u32, Error)>,
 }
 
 /// How a run ended, as far as a rank knows.
@@ -87,6 +89,8 @@ pub struct Outcome {
     pub told: Vec<String>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
+    /// There: the rules of allocations with what they have matched, if all nodes were on its host.
+    pub rules: Vec<u8>,
 }
 
 /// What a rank tells all others first.
@@ -231,6 +235,7 @@ fn take_part(setup: &Setup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank() == first {
         let region = Region::with_header(header_here(header, &hosts, me)?)?;
+        region.put_rules(&setup.options)?;
         let carrier = if hosts.len() == 1 {
             None
         } else {
@@ -319,9 +324,10 @@ fn number(setup: &Setup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
     }
     let again =
         |error: &Error| Error { causes: error.causes.clone(), help: error.help.clone(), ..Error::new(&error.what) };
-    match (&setup.alone, &setup.one_host) {
-        (Some(error), _) if cards.len() > 1 => Err(again(error)),
-        (_, Some(error)) if hosts.len() > 1 => Err(again(error)),
+    match (&setup.alone, &setup.one_host, &setup.farthest) {
+        (Some(error), ..) if cards.len() > 1 => Err(again(error)),
+        (_, Some(error), _) if hosts.len() > 1 => Err(again(error)),
+        (.., Some((node, error))) if *node as usize >= cards.len() => Err(again(error)),
         _ => Ok((hosts, order)),
     }
 }
@@ -423,10 +429,13 @@ impl Rank<'_> {
                 }
             }
             News::Over(all) => {
-                if let Some(carrier) = self.begun.take().and_then(|begun| begun.carrier) {
+                let begun = self.begun.take();
+                let one_host = begun.as_ref().filter(|begun| begun.hosts.len() == 1);
+                let rules = one_host.map(|begun| begun.region.rules()).unwrap_or_default();
+                if let Some(carrier) = begun.and_then(|begun| begun.carrier) {
                     carrier.stop();
                 }
-                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), ..quiet(0) });
+                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), rules, ..quiet(0) });
             }
             News::Failed(error) => return Some(failed(status, error)),
             News::FailedEverywhere(error, true) => return Some(failed(status, error)),
@@ -500,12 +509,12 @@ impl Rank<'_> {
         let has_said = ends[begun.node as usize].report.message.is_some();
         let seen = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said));
         let told = seen.map(|crash| (self.setup.describe)(crash, self.setup.guard)).unwrap_or_default();
-        Some(Outcome { exit_status, failure, told, nodes: Vec::new() })
+        Some(Outcome { failure, told, ..quiet(exit_status) })
     }
 }
 
 fn quiet(exit_status: i32) -> Outcome {
-    Outcome { exit_status, failure: None, told: Vec::new(), nodes: Vec::new() }
+    Outcome { exit_status, failure: None, told: Vec::new(), nodes: Vec::new(), rules: Vec::new() }
 }
 
 fn failed(exit_status: i32, error: Error) -> Outcome {

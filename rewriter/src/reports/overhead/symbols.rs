@@ -26,7 +26,7 @@ fn named(location: &addr2line::Location<'_>) -> Option<String> {
 }
 
 /// A C++ function's name without the types of templates and parameters.
-fn short(name: &str) -> String {
+pub(crate) fn short(name: &str) -> String {
     let (mut text, mut depth) = (String::new(), 0);
     for c in name.chars() {
         match c {
@@ -103,12 +103,32 @@ impl Symbols {
 
     /// The function at `at` with those that are inlined there, the innermost first, each with `file:line`. What debug information says.
     pub fn inlined(&self, at: u64) -> Vec<(String, Option<String>)> {
+        self.frames(at, named)
+    }
+
+    /// The same, with the path of each file and the line in it.
+    pub fn inlined_paths(&self, at: u64) -> Vec<(String, Option<(String, u32)>)> {
+        self.frames(at, |location| Some((location.file?.to_owned(), location.line?)))
+    }
+
+    fn frames<T>(&self, at: u64, of: impl Fn(&addr2line::Location<'_>) -> Option<T>) -> Vec<(String, Option<T>)> {
         let mut all = Vec::new();
         let Some(mut frames) = self.lines.as_ref().and_then(|lines| lines.find_frames(at).ok()) else { return all };
         while let Ok(Some(frame)) = frames.next() {
             let function = frame.function.and_then(|name| name.demangle().ok().map(|name| name.into_owned()));
-            all.push((function.unwrap_or_else(|| "?".to_owned()), frame.location.as_ref().and_then(named)));
+            all.push((function.unwrap_or_else(|| "?".to_owned()), frame.location.as_ref().and_then(&of)));
         }
+        all
+    }
+
+    /// Where functions and lines begin and end in `[from, to)`, in order.
+    pub fn borders(&self, from: u64, to: u64) -> Vec<u64> {
+        let functions = self.functions.iter().flat_map(|function| [function.start, function.end]);
+        let rows = self.lines.as_ref().and_then(|lines| lines.find_location_range(from, to).ok());
+        let lines = rows.into_iter().flatten().flat_map(|(start, bytes, _)| [start, start + bytes]);
+        let mut all: Vec<u64> = functions.chain(lines).filter(|at| (from..to).contains(at)).collect();
+        all.sort_unstable();
+        all.dedup();
         all
     }
 

@@ -94,7 +94,8 @@ impl<M: Storage> Engine<M> {
         (protocols, Env { port, pins, parts })
     }
 
-    pub(crate) fn is_outstanding(&self, site: &Site) -> bool {
+    /// Whether this node waits for an answer about the block.
+    pub fn is_outstanding(&self, site: &Site) -> bool {
         self.protocols.is_outstanding(site)
     }
 

@@ -129,18 +129,20 @@ impl<M: Storage> Engine<M> {
             || self.is_held(port, block)
     }
 
-    /// Gives a copy back. The block is in another home's page and not in use.
-    fn evict<P: Port>(&mut self, port: &mut P, site: &Site) {
+    /// Gives a copy back, if there is one. The block is in another home's page and not in use.
+    fn evict<P: Port>(&mut self, port: &mut P, site: &Site) -> bool {
         let (_, env) = self.parts(port);
         if !matches!(env.tag(site.block), Tag::ReadOnly | Tag::Writable) {
-            return;
+            return false;
         }
         port.count(Counter::BlocksEvicted);
         if has_bug!(port, EvictsWithoutData) {
-            return port.set_tags(site.block, site.bytes, Tag::Invalid);
+            port.set_tags(site.block, site.bytes, Tag::Invalid);
+            return true;
         }
         let (protocols, mut env) = self.parts(port);
         protocols.evict(&mut env, site);
+        true
     }
 
     /// Asks for a block, if it makes sense and one more request may be outstanding. `makes_room`: also if another page has to go.
@@ -163,18 +165,18 @@ impl<M: Storage> Engine<M> {
         Asked::Yes
     }
 
-    /// Asks for a block that the program says it will use.
-    pub fn prefetch<P: Port>(&mut self, port: &mut P, block: Block, store: bool) {
-        if self.ask_block(port, block, store, true) == Asked::Yes {
+    /// Asks for a block that the program says it will use; whether it did.
+    pub fn prefetch<P: Port>(&mut self, port: &mut P, block: Block, store: bool) -> bool {
+        let asked = self.ask_block(port, block, store, true) == Asked::Yes;
+        if asked {
             port.count(Counter::Prefetches);
         }
+        asked
     }
 
-    /// Gives the copy of a block back to its home, if it is not in use.
-    pub fn check_in<P: Port>(&mut self, port: &mut P, block: Block) {
+    /// Gives the copy of a block back to its home, if it is not in use; whether it did.
+    pub fn check_in<P: Port>(&mut self, port: &mut P, block: Block) -> bool {
         let site = port.site(block.addr()).filter(|site| site.home != port.me());
-        if let Some(site) = site.filter(|site| !self.is_in_use(port, site)) {
-            self.evict(port, &site);
-        }
+        site.is_some_and(|site| !self.is_in_use(port, &site) && self.evict(port, &site))
     }
 }

@@ -5,17 +5,14 @@
 //! that asked, with ordinary coherent stores.
 
 use crate::memory::arena::{Chunk, FreeError};
-#[cfg(test)]
-use crate::memory::homes::Placement;
-use crate::memory::homes::{ArenaId, Attributes, PAGE_BYTES};
+use crate::memory::homes::{ArenaId, Attributes, PAGE_BYTES, Placement};
 use crate::messages::kinds::id;
-use crate::node::arenas::{FREED_ALREADY, FREED_OK, Full, whole_blocks};
+use crate::node::arenas::{FREED_ALREADY, FREED_OK, Full, IN_SLICES, whole_blocks};
 use crate::node::node::Node;
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::ids::Block;
-#[cfg(test)]
 use blizzard_protocol::ids::NodeId;
 
 /// Allocations of at most so many bytes come from the pool: larger ones are rare, and the pool is a small part of the segment.
@@ -30,7 +27,7 @@ impl Node {
         let defaults = self.alloc_defaults();
         if bytes <= POOLED_BYTES
             && let Some(pool) = self.homes.pool_of(self.me)
-            && let Ok(chunk) = self.alloc_in(pool, whole_blocks(defaults, bytes), by)
+            && let Ok(chunk) = self.alloc_in(pool, whole_blocks(defaults, bytes), by, false)
         {
             return Ok(self.hand_out(chunk));
         }
@@ -44,8 +41,26 @@ impl Node {
     pub fn alloc(&mut self, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, Full> {
         let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
         // Whole blocks, so that no two allocations share one, and each begins at one.
-        let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by)?;
+        let sliced = attributes.homes == Placement::Slices && self.home_table.migrates();
+        let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by, sliced)?;
+        if sliced && !chunk.recycled {
+            self.deal_out(chunk);
+        }
         Ok(self.hand_out(chunk))
+    }
+
+    /// Tells all nodes that these pages have their homes in slices, before anybody uses one.
+    fn deal_out(&mut self, Chunk { addr, bytes, .. }: Chunk) {
+        let mut known = self.learn_slices(addr, bytes);
+        let (nodes, me) = (self.homes.nodes(), self.me);
+        for node in (0..nodes).filter_map(NodeId::new).filter(|&node| node != me) {
+            let request =
+                Message { handler: id::SLICES, addr, args: [bytes, 0, 0], key: self.fresh_key(), ..Message::default() };
+            known &= self.ask(node, request, id::SLICES_KNOWN, Wait::Other).args[0] != 0;
+        }
+        if !known {
+            self.fail_at(addr, format_args!("shared memory at {addr:#x} was used before its allocation had returned"));
+        }
     }
 
     /// Zeroes a chunk if it was in use before.
@@ -59,13 +74,13 @@ impl Node {
     }
 
     /// Takes memory out of an arena.
-    fn alloc_in(&mut self, arena: ArenaId, bytes: u64, by: u64) -> Result<Chunk, Full> {
-        let (found, limit) = match self.arenas.alloc(arena, bytes, by) {
+    fn alloc_in(&mut self, arena: ArenaId, bytes: u64, by: u64, sliced: bool) -> Result<Chunk, Full> {
+        let (found, limit) = match self.arenas.alloc(arena, bytes, by, sliced) {
             Some(own) => own,
             None => {
                 let owner = self.homes.owner_of(arena).ok_or(Full { free_bytes: 0 })?;
                 let key = self.fresh_key();
-                let args = [arena.index() as u64, bytes, by];
+                let args = [arena.index() as u64 | if sliced { IN_SLICES } else { 0 }, bytes, by];
                 let request = Message { handler: id::ALLOC, args, key, ..Message::default() };
                 let reply = self.ask(owner, request, id::ALLOCATED, Wait::Other);
                 let [bytes, recycled, limit] = reply.args;

@@ -229,7 +229,9 @@ fn allocations_of_all_protocols_block_sizes_and_homes_live_side_by_side() {
                 header.stache_pages = if nodes == 4 { 16 } else { 0 };
             };
             run_shaped(nodes, protocol, shape, |program| {
-                let all = all_attributes(nodes);
+                let mut all = all_attributes(nodes);
+                let touched: Vec<_> = all.iter().copied().filter(|a| a.homes == Placement::FirstTouch).collect();
+                all.extend(touched.into_iter().map(|a| Attributes { homes: Placement::Slices, ..a }));
                 let (me, nodes) = (program.me(), u64::from(nodes));
                 let at: Vec<u64> = all
                     .iter()
@@ -332,6 +334,11 @@ fn an_allocation_has_its_own_block_size_and_homes() {
             let by_turn = homes(program, Placement::RoundRobin, 20);
             assert!(by_turn.windows(2).all(|pair| pair[0].is_some() && pair[0] != pair[1]), "{by_turn:?}");
             assert_eq!(homes(program, Placement::FirstTouch, 21), [Some(one); 8]);
+            // As many pages for each node, but for one.
+            let nodes = program.node.homes.nodes() as usize;
+            let slice = |page: usize| (0..nodes).rev().find(|node| 8 * node / nodes <= page).map(|node| node as u32);
+            let slices: Vec<_> = (0..8).map(|page| slice(page).and_then(NodeId::new)).collect();
+            assert_eq!(homes(program, Placement::Slices, 24), slices);
             assert_eq!(homes(program, Placement::Node(one), 22), [Some(one); 8]);
             assert_eq!(homes(program, Placement::Node(zero), 23), [Some(zero); 8]);
         });

@@ -125,6 +125,17 @@ fn check_out_and_in(protocol: u32) {
             assert!(counter(program, Counter::Prefetches) > 100);
             program.call(|node| node.check_in(at + 8, bytes - 8));
             assert_eq!(counter(program, Counter::WriteBacks), bytes / BLOCK_BYTES);
+            let hints = [Counter::BlocksCheckedIn, Counter::HintsLate, Counter::HintsLost];
+            assert_eq!(hints.map(|which| counter(program, which)), [bytes / BLOCK_BYTES, 0, 0]);
+            // Copies that come and are taken away again, by the node itself.
+            for _ in 0..2 {
+                program.call(|node| node.check_out(at, 2 * BLOCK_BYTES, true));
+                program.call(|node| node.check_in(at, 2 * BLOCK_BYTES));
+            }
+            assert_eq!(program.load(at), 1);
+            program.call(|node| node.check_in(at, BLOCK_BYTES));
+            let expected = [bytes / BLOCK_BYTES + 5, 0, 1];
+            assert_eq!(hints.map(|which| counter(program, which)), expected);
         }
         program.barrier();
         if program.me() == 0 {

@@ -1,0 +1,260 @@
+//! The text of `--attr`: a rule a line.
+//!
+//! Input: the file, the number of nodes. Output: [`Rules`], or what is wrong with a line. **Invariant**: no two rules are for the same site.
+//!
+//! ```text
+//! # a comment
+//! grid.c:120        block=4096 homes=first-touch
+//! Grid::make        protocol=mcm
+//! alloc 3           homes=node:1
+//! ```
+
+use crate::base::error::{Error, Result};
+use crate::launch::options::PROTOCOLS;
+use blizzard_contract::{AllocRule, BLOCK_BYTES, BLOCK_MAX_BYTES, MAX_NODES, alloc_homes};
+use std::path::Path;
+
+/// Which allocations a rule is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Site {
+    /// A path's end, and a line.
+    Line(String, u32),
+    Function(String),
+    /// Each node's allocation of that number.
+    Order(u64),
+}
+
+/// A line of the file.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    pub line: usize,
+    /// The site, as it is written.
+    pub text: String,
+    pub site: Site,
+    /// As it is written.
+    pub attributes: String,
+    pub row: AllocRule,
+}
+
+/// The whole file.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub file: String,
+    pub rules: Vec<Rule>,
+}
+
+const ATTRIBUTES: [&str; 3] = ["block", "homes", "protocol"];
+/// What `homes` can be, apart from `node:N`.
+const HOMES: [(&str, u32); 3] = [
+    ("round-robin", alloc_homes::ROUND_ROBIN),
+    ("first-touch", alloc_homes::FIRST_TOUCH),
+    ("slices", alloc_homes::SLICES),
+];
+
+impl Rules {
+    /// Reads the file, for a run of so many nodes if that is known.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line of it is none.
+    pub fn read(path: &Path, nodes: Option<u32>) -> Result<Rules> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| Error::new(format!("--attr: cannot read {file}: {e}")))?;
+        Rules::parse(file, &text, nodes)
+    }
+
+    fn parse(file: String, text: &str, nodes: Option<u32>) -> Result<Rules> {
+        let mut all = Rules { file, rules: Vec::new() };
+        for (line, text) in (1..).zip(text.lines()) {
+            let rule = rule(line, without_comment(text)).map_err(|what| all.error(line, what))?;
+            let Some(rule) = rule else { continue };
+            if let Some(other) = all.rules.iter().find(|other| other.site == rule.site) {
+                return Err(all.error(line, format!("{} has a rule already, in line {}", rule.text, other.line)));
+            }
+            all.rules.push(rule);
+        }
+        nodes.map_or(Ok(()), |nodes| all.fit(nodes))?;
+        Ok(all)
+    }
+
+    /// Looks whether a run of so many nodes has all homes.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn fit(&self, nodes: u32) -> Result<()> {
+        let is_missing = |rule: &&Rule| rule.row.homes == alloc_homes::NODE && rule.row.node >= nodes;
+        match self.rules.iter().find(is_missing) {
+            None => Ok(()),
+            Some(Rule { line, row, .. }) => {
+                Err(self.error(*line, format!("homes=node:{}: the run has {nodes} node(s), numbered from 0", row.node)))
+            }
+        }
+    }
+
+    /// The farthest home, and what to say if there is no such node.
+    pub fn farthest(&self) -> Option<(u32, Error)> {
+        let homes = self.rules.iter().filter(|rule| rule.row.homes == alloc_homes::NODE);
+        let Rule { line, row, .. } = homes.max_by_key(|rule| rule.row.node)?;
+        Some((row.node, self.error(*line, format!("homes=node:{}: the run has fewer nodes", row.node))))
+    }
+
+    /// What is wrong with a line.
+    pub fn error(&self, line: usize, what: impl std::fmt::Display) -> Error {
+        Error::new(format!("{}:{line}: {what}", self.file))
+    }
+}
+
+/// A comment begins a line, or follows a space: names of functions have `#`, too.
+fn without_comment(text: &str) -> &str {
+    let begins = |&(at, _): &(usize, &str)| at == 0 || text[..at].ends_with(char::is_whitespace);
+    let comment = text.match_indices('#').find(begins);
+    text[..comment.map_or(text.len(), |(at, _)| at)].trim()
+}
+
+/// The word is `NAME=VALUE`; in front of the first such word is the site, which may have spaces.
+fn attribute(word: &str) -> Option<(&str, &str)> {
+    let is_word =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    word.split_once('=').filter(|(name, _)| is_word(name))
+}
+
+fn rule(line: usize, text: &str) -> std::result::Result<Option<Rule>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let sites = words.iter().position(|word| attribute(word).is_some()).unwrap_or(words.len());
+    let name = words[..sites].join(" ");
+    if name.is_empty() {
+        return Err(format!("{text}: no site stands in front of the attributes: FILE:LINE, FUNCTION or `alloc N`"));
+    }
+    if sites == words.len() {
+        return Err(format!("{name} has no attributes: block=BYTES, homes=POLICY or protocol=NAME"));
+    }
+    let mut row = AllocRule::default();
+    for word in &words[sites..] {
+        let Some((name, value)) = attribute(word) else {
+            return Err(format!("{word} is no attribute: block=BYTES, homes=POLICY or protocol=NAME"));
+        };
+        set(&mut row, name, value)?;
+    }
+    let site = site(&name)?;
+    if let Site::Order(nth) = site {
+        row.nth = nth;
+    }
+    Ok(Some(Rule { line, text: name, site, attributes: words[sites..].join(" "), row }))
+}
+
+fn site(name: &str) -> std::result::Result<Site, String> {
+    if let Some(number) = name.strip_prefix("alloc ") {
+        let number = number.parse().ok().filter(|&number| number > 0);
+        return number.map(Site::Order).ok_or_else(|| format!("{name}: allocations are numbered from 1: `alloc 3`"));
+    }
+    let line = name.rsplit_once(':').filter(|(file, _)| !file.is_empty() && !file.ends_with(':'));
+    Ok(match line.and_then(|(file, line)| Some((file, line.parse().ok()?))) {
+        Some((file, line)) => Site::Line(file.trim_start_matches("./").to_owned(), line),
+        None => Site::Function(name.to_owned()),
+    })
+}
+
+/// Sets an attribute that has not been set.
+fn set(row: &mut AllocRule, name: &str, value: &str) -> std::result::Result<(), String> {
+    let twice = || Err(format!("{name} is given twice"));
+    let near =
+        |all: &[&str]| nearest(value, all.iter().copied()).map_or(String::new(), |near| format!(" (is {near} meant?)"));
+    match name {
+        "block" if row.block_bytes != 0 => twice(),
+        "block" => {
+            let fits =
+                |bytes: &u32| bytes.is_power_of_two() && (BLOCK_BYTES..=BLOCK_MAX_BYTES).contains(&u64::from(*bytes));
+            let bytes = value.parse().ok().filter(fits);
+            row.block_bytes =
+                bytes.ok_or_else(|| format!("block={value}: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"))?;
+            Ok(())
+        }
+        "homes" if row.homes != 0 => twice(),
+        "homes" => {
+            let node = value.strip_prefix("node:").and_then(|node| node.parse::<u32>().ok());
+            (row.homes, row.node) = match (HOMES.iter().find(|(name, _)| *name == value), node) {
+                (Some((_, homes)), _) => (*homes, 0),
+                (None, Some(node)) if (node as usize) < MAX_NODES => (alloc_homes::NODE, node),
+                (None, Some(_)) => return Err(format!("homes={value}: a run has at most {MAX_NODES} nodes")),
+                (None, None) => {
+                    let names = HOMES.map(|(name, _)| name);
+                    return Err(format!("homes={value}: {} or node:N is needed{}", names.join(", "), near(&names)));
+                }
+            };
+            Ok(())
+        }
+        "protocol" if row.protocol != 0 => twice(),
+        "protocol" => {
+            let names = PROTOCOLS.map(|protocol| protocol.0.name());
+            let found = PROTOCOLS.iter().find(|protocol| protocol.0.name() == value);
+            let unknown = || format!("protocol={value}: there are {}{}", names.join(", "), near(&names));
+            row.protocol = found.ok_or_else(unknown)?.0.number();
+            Ok(())
+        }
+        _ => {
+            let near = nearest(name, ATTRIBUTES).map_or(String::new(), |near| format!(" (is {near} meant?)"));
+            Err(format!("{name} is no attribute: there are {}{near}", ATTRIBUTES.join(", ")))
+        }
+    }
+}
+
+/// The name that is most like `name`, if one is at all.
+pub fn nearest<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
+    let rated = all.into_iter().map(|other| (likeness(other), other)).filter(|(likeness, _)| *likeness > 0.4);
+    rated.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> std::result::Result<Vec<Rule>, String> {
+        Rules::parse("r".into(), text, Some(2)).map(|rules| rules.rules).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sites_are_lines_functions_and_numbers() {
+        let text = "# all\n\n src/a.c:12 block=4096 homes=node:1 # why\nGrid::make(unsigned long) protocol=mcm\nalloc 3 homes=first-touch\n{lambda(int)#1} block=64\na::b block=64\n./x.c:7 block=64";
+        let rules = parsed(text).unwrap();
+        let sites: Vec<Site> = rules.iter().map(|rule| rule.site.clone()).collect();
+        let function = |name: &str| Site::Function(name.into());
+        let line = |file: &str, line| Site::Line(file.into(), line);
+        let expected = [
+            line("src/a.c", 12),
+            function("Grid::make(unsigned long)"),
+            Site::Order(3),
+            function("{lambda(int)#1}"),
+            function("a::b"),
+            line("x.c", 7),
+        ];
+        assert_eq!(sites, expected);
+        let row = AllocRule { block_bytes: 4096, homes: alloc_homes::NODE, node: 1, ..AllocRule::default() };
+        assert_eq!((rules[0].row, rules[0].line, rules[2].row.nth), (row, 3, 3));
+    }
+
+    #[test]
+    fn each_wrong_line_is_told_with_its_place() {
+        for (text, expected) in [
+            ("f blok=64", "r:1: blok is no attribute: there are block, homes, protocol (is block meant?)"),
+            ("f block=100", "r:1: block=100: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"),
+            ("\nf block=8192", "r:2: block=8192: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"),
+            ("f homes=node:2", "r:1: homes=node:2: the run has 2 node(s), numbered from 0"),
+            ("f homes=node:64", "r:1: homes=node:64: a run has at most 64 nodes"),
+            ("f protocol=stach", "(is stache meant?)"),
+            ("f block=64 block=64", "r:1: block is given twice"),
+            ("f block=64 g", "r:1: g is no attribute: block=BYTES, homes=POLICY or protocol=NAME"),
+            ("f", "r:1: f has no attributes: block=BYTES, homes=POLICY or protocol=NAME"),
+            ("block=64", "r:1: block=64: no site stands in front of the attributes: FILE:LINE, FUNCTION or `alloc N`"),
+            ("alloc 0 block=64", "r:1: alloc 0: allocations are numbered from 1: `alloc 3`"),
+            ("a.c:3 block=64\n./a.c:3 block=128", "r:2: ./a.c:3 has a rule already, in line 1"),
+        ] {
+            let told = parsed(text).unwrap_err();
+            assert!(told.ends_with(expected) && told.lines().count() == 1, "{text}: {told}");
+        }
+        let missing = Rules::read("/nonexistent/rules".as_ref(), None).unwrap_err();
+        assert!(missing.to_string().starts_with("--attr: cannot read /nonexistent/rules: "));
+    }
+}

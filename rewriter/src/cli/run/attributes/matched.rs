@@ -1,0 +1,82 @@
+//! What the rules of a run have matched.
+//!
+//! Input: the table that the nodes have counted in. Output: allocations and bytes of each rule; the rules that matched none, with the nearest site that
+//! has allocated.
+
+use crate::cli::run::attributes::file::{Rules, Site};
+use crate::cli::run::attributes::sites::{Call, CallSites, is_end_of};
+use crate::launch::stats::RuleStats;
+use blizzard_contract::{AllocRule, RulesHead, SEEN_SITES};
+use std::mem::{offset_of, size_of};
+
+/// What each rule has matched, in the order of the file. Empty if it is not known.
+pub fn stats(rules: &Rules, table: &[u8]) -> Vec<RuleStats> {
+    let word = |at: usize| Some(u64::from_ne_bytes(table.get(at..at + 8)?.try_into().ok()?));
+    let first = size_of::<RulesHead>() + 8 * SEEN_SITES;
+    let of = |(number, rule): (usize, &crate::cli::run::attributes::file::Rule)| {
+        let at = first + number * size_of::<AllocRule>();
+        Some(RuleStats {
+            line: rule.line,
+            site: rule.text.clone(),
+            attributes: rule.attributes.clone(),
+            allocations: word(at + offset_of!(AllocRule, allocations))?,
+            bytes: word(at + offset_of!(AllocRule, bytes))?,
+        })
+    };
+    rules.rules.iter().enumerate().filter_map(of).collect()
+}
+
+/// A line for each rule that has matched no allocation.
+pub fn unmatched(rules: &Rules, sites: &CallSites, table: &[u8]) -> Vec<String> {
+    let stats = stats(rules, table);
+    let missed = || stats.iter().zip(&rules.rules).filter(|(stats, _)| stats.allocations == 0);
+    if missed().next().is_none() {
+        return Vec::new();
+    }
+    let seen = table.get(size_of::<RulesHead>()..).unwrap_or_default().as_chunks().0.iter().take(SEEN_SITES);
+    let names = seen.map(|word| u64::from_ne_bytes(*word)).filter(|&name| name != 0);
+    let calls: Vec<Call> = names.filter_map(|name| sites.call_at(name)).collect();
+    let tell = |(_, rule): (&RuleStats, &crate::cli::run::attributes::file::Rule)| {
+        let near = nearest(&rule.site, &calls);
+        let near = near.map_or_else(
+            || "no other site has allocated either".to_owned(),
+            |near| format!("the nearest site that has allocated is {near}"),
+        );
+        let what = match rule.site {
+            Site::Order(_) => "no node has allocated so often".to_owned(),
+            _ => format!("no allocation was made there, or other rules decided; {near}"),
+        };
+        format!("{}:{}: {}: {what}", rules.file, rule.line, rule.text)
+    };
+    missed().map(tell).collect()
+}
+
+/// The call that is most like the site.
+fn nearest<'x>(site: &Site, calls: &'x [Call]) -> Option<&'x Call> {
+    let likeness = |call: &&Call| {
+        let of_name = |name: &str| (1000.0 * strsim::normalized_damerau_levenshtein(name, &call.function)) as u64;
+        match (site, &call.line) {
+            (Site::Line(file, line), Some((path, there))) if is_end_of(file, path) => {
+                u64::MAX - u64::from(line.abs_diff(*there))
+            }
+            (Site::Function(name), _) => of_name(name),
+            _ => 0,
+        }
+    };
+    calls.iter().max_by_key(likeness)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_line_of_the_file_is_nearest() {
+        let call =
+            |function: &str, path: &str, line| Call { function: function.into(), line: Some((path.into(), line)) };
+        let calls = [call("f", "/x/a.c", 10), call("main", "/x/a.c", 30), call("g", "/x/b.c", 22)];
+        assert_eq!(nearest(&Site::Line("a.c".into(), 22), &calls), Some(&calls[1]));
+        assert_eq!(nearest(&Site::Function("mian".into()), &calls), Some(&calls[1]));
+        assert_eq!(nearest(&Site::Line("a.c".into(), 22), &[]), None);
+    }
+}

@@ -13,6 +13,7 @@ blizzard_test_harness::tests! {
     tree,
     more_processes_than_nodes_are_an_error_that_says_so,
     a_full_segment_gives_null_and_a_line,
+    one_allocation_may_have_all_of_the_machines_memory,
     every_macro_is_c,
     condition_variables_hand_a_buffer_over,
     m4_expands_to_the_same_text,
@@ -125,17 +126,49 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The line names the call behind the macro, the bytes, those that are free, and the option.
-fn a_full_segment_gives_null_and_a_line() {
+/// Expands and compiles a text.
+fn build_text(text: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("full.C");
-    std::fs::write(&source, FULL).unwrap();
-    let expanded = folder.path().join("full.c");
+    let [source, expanded, program] = ["text.C", "text.c", "program"].map(|name| folder.path().join(name));
+    std::fs::write(&source, text).unwrap();
     std::fs::write(&expanded, expand(&source)).unwrap();
-    let program = folder.path().join("full");
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Werror", "-O1"]).args(tool::config("--cflags").unwrap()).arg(&expanded);
     output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
+    (folder, program)
+}
+
+/// Asks for as much as the machine has, and uses both ends.
+const ALL: &str = r#"
+MAIN_ENV
+#include <stdio.h>
+#include <unistd.h>
+char *all;
+void slave() { all[0] = 1; }
+int main(int argc, char **argv) {
+    size_t bytes = (size_t) sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    MAIN_INITENV(,)
+    all = (char *) G_MALLOC_F(bytes);
+    if (!all) return 1;
+    all[bytes - 1] = 2;
+    if (argc > 1) CREATE(slave) else slave();
+    if (argc > 1) WAIT_FOR_END(1)
+    printf("%d\n", all[0] + all[bytes - 1]);
+    MAIN_END
+}
+"#;
+
+fn one_allocation_may_have_all_of_the_machines_memory() {
+    let (_folder, program) = build_text(ALL);
+    for (nodes, creates) in [("1", &[][..]), ("2", &["create"])] {
+        let said = output(tool::blizzard(["run", "-n", nodes, "--"]).arg(&program).args(creates));
+        assert_eq!(said, "3\n", "{nodes}");
+    }
+}
+
+/// The line names the call behind the macro, the bytes, those that are free, and the option.
+fn a_full_segment_gives_null_and_a_line() {
+    let (_folder, program) = build_text(FULL);
     for (nodes, creates) in [("1", &[][..]), ("2", &["create"])] {
         let mut launch = tool::blizzard(["run", "-n", nodes, "--segment-gib", "1", "--"]);
         let output = launch.arg(&program).args(creates).stdin(Stdio::null()).output().unwrap();

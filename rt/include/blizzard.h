@@ -53,7 +53,7 @@ typedef struct bz_attributes {
     uint32_t protocol;
 } bz_attributes_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Each combination that is not the run's own has a part of the segment of its own: for the
- * policies a 256th of it (256 MiB of the usual 64 GiB), for BZ_HOMES_NODE a 128th to a 64th of the node's part (256 MiB with two nodes). NULL when
+ * policies a 256th of it (256 MiB of 64 GiB), for BZ_HOMES_NODE a 128th to a 64th of the node's part (256 MiB with two nodes). NULL when
  * that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */

@@ -131,19 +131,19 @@ fn a_stack_in_shared_memory_is_an_error_with_its_address_and_function() {
         ("clone3-stack", "syscall", "syscall"),
     ] {
         for (mode, function) in [(Mode::TESTS, tested), (Mode::GUARD, faults)] {
-            says_in(mode, how, &["node 2", "stack", "0x200", "shared memory", " in ", function]);
+            says_in(mode, how, &["node 2", "stack", "0x20", "shared memory", " in ", function]);
         }
     }
     // A word of a structure that the kernel reads.
-    says("signal-stack", &["node 2", "sigaltstack", "pointer into shared memory (0x200"]);
+    says("signal-stack", &["node 2", "sigaltstack", "pointer into shared memory (0x20"]);
 }
 
 /// Checks take the base of %gs for zero, and accesses through %fs for thread-local ones.
 #[test]
 fn a_base_of_a_segment_that_checks_do_not_know_is_an_error_with_the_base() {
     says("set-gs", &["node 2", "arch_prctl", "sets the base of %gs to 0x1000"]);
-    says("set-gs-shared", &["node 2", "arch_prctl", "sets the base of %gs to 0x200"]);
-    says("set-fs-shared", &["node 2", "arch_prctl", "a pointer into shared memory (0x200"]);
+    says("set-gs-shared", &["node 2", "arch_prctl", "sets the base of %gs to 0x20"]);
+    says("set-fs-shared", &["node 2", "arch_prctl", "a pointer into shared memory (0x20"]);
 }
 
 /// The kernel took 16 seconds for the dump of a crashed node, a file of 77 GB, most of which is holes.

@@ -107,14 +107,14 @@ fn a_forked_child_has_only_the_blocks_that_its_node_had() {
     let outcome = outcome.success().unwrap();
     assert_eq!(outcome.stdout_text(), "valid 21\ninvalid 1\ncall 1\nparent 500\n", "{}", outcome.describe());
     let stderr = outcome.stderr_text();
-    assert!(stderr.contains("a process forked from a node used shared memory at 0x200"), "{stderr}");
+    assert!(stderr.contains("a process forked from a node used shared memory at 0x20"), "{stderr}");
     assert!(stderr.contains("bz_barrier was called in a process forked from a node"), "{stderr}");
 }
 
 #[test]
 fn a_shared_pointer_of_unknown_layout_is_refused_with_the_call() {
     let outcome = run_on("layout", 2, "if (node == 1) munmap((void *)shared, 4096); bz_barrier(); return 0;");
-    let text = "node 1: system call 11 (munmap) has a pointer into shared memory (0x200";
+    let text = "node 1: system call 11 (munmap) has a pointer into shared memory (0x20";
     assert_fails(&outcome, text);
 }
 

@@ -79,7 +79,10 @@ impl RewriteCommand {
             }
         };
         let (options, source) = match &self.bundle {
-            None => self.libraries.fitted_to(&input.bytes, asked, &learnt)?,
+            None => {
+                let (options, source) = self.libraries.fitted_to(&input.bytes, asked, &learnt)?;
+                (options, source.of_original(&input.path))
+            }
             Some(_) => (rewritten::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.

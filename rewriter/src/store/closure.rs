@@ -20,7 +20,7 @@ use crate::base::output_file::again_if_gone;
 use crate::pipeline::{self, Request};
 use crate::store::cache::{Cache, Key, tool_identity};
 use crate::write::file::LibraryRecord;
-use blizzard_contract::closure_strings;
+use blizzard_contract::{EXE_ENV, closure_strings};
 use blizzard_rt::libraries::closure::entries::entry_name;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -39,6 +39,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// The same, for the output of the program `path`.
+    pub fn of_original(self, path: &Path) -> Self {
+        match self {
+            Source::Cache(cached) => Source::Cache(Cached { original: fs::canonicalize(path).ok(), ..cached }),
+            other => other,
+        }
+    }
+
     /// The record that goes into the program.
     pub fn record(&self) -> LibraryRecord {
         match self {
@@ -50,6 +58,9 @@ impl Source {
                 c.cache.root().as_os_str().as_bytes(),
                 c.key.as_bytes(),
                 c.tool.as_os_str().as_bytes(),
+                &c.original
+                    .as_deref()
+                    .map_or(Vec::new(), |path| [EXE_ENV.as_bytes(), b"=", path.as_os_str().as_bytes()].concat()),
             ]),
         }
     }
@@ -62,6 +73,8 @@ pub struct Cached {
     options: Options,
     key: String,
     tool: PathBuf,
+    /// The program's own file, for an output that may lie elsewhere.
+    original: Option<PathBuf>,
     /// What runs of the program have learnt of its libraries.
     learnt: Arc<Knowledge>,
 }
@@ -78,7 +91,7 @@ impl Cached {
     /// This executable's own path is unknown.
     pub fn new(cache: Cache, options: Options) -> Result<Self> {
         let tool = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
-        Ok(Cached { key: key_of(&options), cache, options, tool, learnt: Arc::default() })
+        Ok(Cached { key: key_of(&options), cache, options, tool, original: None, learnt: Arc::default() })
     }
 
     /// The same libraries, in which plain code tests what runs have learnt: of these, a program that knows the same has the same.

@@ -18,6 +18,7 @@ use crate::read::accesses;
 use crate::read::eh_frame;
 use crate::read::image::{Image, Kind};
 use crate::write::debug::{address_map, rewrite};
+use crate::write::dynamic_symbols::{self, Longer};
 use crate::write::frames::build::{self, Frames};
 use crate::write::frames::debug_frame;
 use crate::write::frames::pieces::{ApartCall, CodeMap, MAX_PADDING, StackMove};
@@ -325,6 +326,7 @@ pub fn write(
             ro.put(*va, bytes);
         }
     }
+    let longer = Longer::new(image, insns, placed, direct).map(|longer| longer.place(&mut ro));
     let rt_va = ro.next(4096);
     let entry = match insns.at(image.entry) {
         Some(id) => placed.begin(id),
@@ -374,6 +376,10 @@ pub fn write(
 
     let (ro_va, ro_bytes) = (ro.va, ro.next(1) - ro.va);
 
+    if let Some((_, tags)) = &longer {
+        dynamic_symbols::lead_to(&mut file, tags);
+    }
+
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
         Some(blob) => blob.place(rt_va, &info_bytes),
@@ -421,7 +427,11 @@ pub fn write(
         built.as_ref(),
         &rt.segments,
         &offsets[added..],
-        [blocks.map(|b| (block_recorder::SECTION, b)), records.map(|r| (accesses::SECTION, r))],
+        [
+            blocks.map(|b| (block_recorder::SECTION, b)),
+            records.map(|r| (accesses::SECTION, r)),
+            longer.map(|(symbols, _)| (dynamic_symbols::SECTION, symbols)),
+        ],
     );
     // Behind everything that is loaded: what is appended here must not move it.
     let debug = rewrite::rewrite(&mut file, image, &map);
@@ -484,7 +494,7 @@ fn new_sections(
     built: Option<&Frames>,
     rt: &[PlacedSegment],
     rt_offsets: &[u64],
-    records: [Option<(&str, (Vaddr, u64))>; 2],
+    records: [Option<(&str, (Vaddr, u64))>; 3],
 ) -> Vec<NewSection> {
     let cold = u64::from(placed.cold_at);
     let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {

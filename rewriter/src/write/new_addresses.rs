@@ -161,19 +161,40 @@ fn follows_code(image: &Image, insns: &Insns, va: Vaddr) -> bool {
         && decoder.iter().all(|i| !i.is_invalid() && matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
+impl NewAddresses {
+    /// Places in the file of addresses and sizes, eight bytes each, and what is to stand there.
+    fn patches<'x>(
+        &'x self,
+        image: &'x Image,
+        insns: &'x Insns,
+        placed: &'x Placed,
+    ) -> impl Iterator<Item = (FileOff, u64)> + 'x {
+        let size = move |&(at, va): &(FileOff, Vaddr)| {
+            let old = image.data.get(at.0 as usize..at.0 as usize + 8).and_then(|b| b.try_into().ok());
+            let bytes = old.map_or(0, u64::from_le_bytes);
+            let (_, new_bytes) = symbols::moved(insns, placed, va, bytes).filter(|_| bytes > 0)?;
+            Some((at, new_bytes))
+        };
+        self.list.iter().map(|&(at, id)| (at, placed.begin(id).0)).chain(self.sizes.iter().filter_map(size))
+    }
+
+    /// Changes a copy of a part of the input, which begins at `from`.
+    pub(super) fn write_into(&self, part: &mut [u8], from: FileOff, image: &Image, insns: &Insns, placed: &Placed) {
+        for (at, value) in self.patches(image, insns, placed) {
+            let to = at.0.checked_sub(from.0).and_then(|at| part.get_mut(at as usize..)?.first_chunk_mut::<8>());
+            if let Some(to) = to {
+                *to = value.to_le_bytes();
+            }
+        }
+    }
+}
+
 /// Writes the new addresses, and sizes, over the old ones in the output's copy of the input.
 pub(super) fn write(file: &mut Output, image: &Image, insns: &Insns, placed: &Placed, direct: &NewAddresses) {
     let mut window = Window::up_to(image.data.len() as u64);
-    for &(at, id) in &direct.list {
+    for (at, value) in direct.patches(image, insns, placed) {
         if at.0 + 8 <= image.data.len() as u64 {
-            file.patch_through(&mut window, at.0, &placed.begin(id).0.to_le_bytes());
-        }
-    }
-    for &(at, va) in &direct.sizes {
-        let old = image.data.get(at.0 as usize..at.0 as usize + 8).and_then(|b| b.try_into().ok());
-        let bytes = old.map_or(0, u64::from_le_bytes);
-        if let Some((_, new_bytes)) = symbols::moved(insns, placed, va, bytes).filter(|_| bytes > 0) {
-            file.patch_through(&mut window, at.0, &new_bytes.to_le_bytes());
+            file.patch_through(&mut window, at.0, &value.to_le_bytes());
         }
     }
     file.close(&mut window);

@@ -167,8 +167,14 @@ fn the_audit_finds_functions_of_two_addresses_and_symbols_that_lead_elsewhere() 
     let new_of = |name: &str| elf.symbols().find(|s| s.name() == Ok(name)).unwrap().address();
     let with = |file: &[u8], name: &str, value: u64| {
         let at = export(file, name).1;
+        let elf = object::File::parse(file).unwrap();
+        let begin = |name: &str| Some(elf.section_by_name(name)?.file_range()?.0 as usize);
+        // In the longer copy of the table as well, which is the one that the loader reads.
+        let longer = begin(".blizzard.dynsym").map(|longer| longer + at - begin(".dynsym").unwrap());
         let mut changed = file.to_vec();
-        changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        for at in [Some(at), longer].into_iter().flatten() {
+            changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
         changed
     };
     let plain = export(&output, "plain").0;

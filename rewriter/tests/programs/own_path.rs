@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 blizzard_test_harness::module! {
     a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten,
     every_node_finds_the_original,
+    a_program_rewritten_elsewhere_stays_in_its_own_place,
+    what_a_program_reads_of_its_own_file_is_of_the_code_that_runs,
     libraries_left_as_they_are_are_warned_of_on_several_nodes,
     a_bundle_that_cannot_find_itself_says_so_in_one_line,
 }
@@ -88,6 +90,99 @@ fn every_node_finds_the_original() {
     assert!(output.status.success(), "{output:?}");
     let path = program.display();
     assert_eq!(said, format!("last: {path} {path} rewritten not told\n").repeat(2));
+}
+
+fn a_program_rewritten_elsewhere_stays_in_its_own_place() {
+    // `$ORIGIN` was where the rewritten file lies, and the libraries were not there.
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let at = |name: &str| folder.join(name);
+    std::fs::create_dir(at("elsewhere")).unwrap();
+    std::fs::write(at("l.c"), "int linked(void) { return 7; }\n").unwrap();
+    let gcc =
+        |arguments: &[&str]| assert!(tool("gcc").args(arguments).current_dir(&folder).status().unwrap().success());
+    gcc(&["-shared", "-fPIC", "l.c", "-o", "liblinked.so"]);
+    std::fs::write(at("p.c"), SOURCE).unwrap();
+    let define = format!("-DAT_BLIZZARD={}", contract::AT_BLIZZARD);
+    gcc(&["-O1", &define, "p.c", "-o", "self", "-L.", "-Wl,--no-as-needed", "-llinked", "-Wl,-rpath,$ORIGIN"]);
+    let rewrite = Command::new(env!("CARGO_BIN_EXE_blizzard"))
+        .env("BLIZZARD_CACHE", at("cache"))
+        .args(["rewrite", "self", "-o", "elsewhere/self.blz"])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    assert!(rewrite.status.success(), "{rewrite:?}");
+    let said = |program: &str, word: &str| {
+        let output = Command::new(at(program)).arg(word).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    let original = at("self").display().to_string();
+    let lines = ["first", "second", "third", "fourth"];
+    let expected: String = lines.map(|word| format!("{word}: {original} {original} rewritten not told\n")).concat();
+    assert_eq!(said("elsewhere/self.blz", "first"), expected);
+    // In the original's folder, and where there is no original, its own place is that of its file.
+    for (program, gone) in [("here", false), ("elsewhere/self.blz", true)] {
+        if gone {
+            std::fs::remove_file(at("self")).unwrap();
+            std::fs::copy(at("liblinked.so"), at("elsewhere/liblinked.so")).unwrap();
+        } else {
+            std::fs::copy(at("elsewhere/self.blz"), at(program)).unwrap();
+        }
+        let path = at(program).display().to_string();
+        assert_eq!(said(program, "last"), format!("last: {path} {path} rewritten not told\n"));
+    }
+}
+
+/// Reads what is attached to its own file, from the end and from where that ends in the original; then the symbols, which a backtrace of a fixed-address program
+/// looks for where the link leads.
+const READER: &str = r#"
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+#[inline(never)]
+fn inner() -> String { std::backtrace::Backtrace::force_capture().to_string() }
+fn main() {
+    let path = std::env::current_exe().unwrap();
+    let size = std::fs::metadata(&path).unwrap().size();
+    let mut file = std::fs::File::open(&path).unwrap();
+    for place in [SeekFrom::End(-8), SeekFrom::Start(size - 8)] {
+        let mut text = [0; 8];
+        file.seek(place).unwrap();
+        file.read_exact(&mut text).unwrap();
+        print!("{} ", String::from_utf8_lossy(&text));
+    }
+    let trace = inner();
+    for name in ["own::inner", "own::main"] { print!("{} ", trace.contains(name)); }
+    println!("{}", path.display());
+}
+"#;
+
+fn what_a_program_reads_of_its_own_file_is_of_the_code_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    std::fs::create_dir(folder.join("elsewhere")).unwrap();
+    std::fs::write(folder.join("own.rs"), READER).unwrap();
+    let own = folder.join("own");
+    for model in ["static", "pic"] {
+        let model = format!("-Crelocation-model={model}");
+        let status = Command::new("rustc").args(["-O", "own.rs", &model]).current_dir(&folder).status().unwrap();
+        assert!(status.success());
+        let attached = [std::fs::read(&own).unwrap(), b"attached".to_vec()].concat();
+        std::fs::write(&own, attached).unwrap();
+        let expected = format!("attached attached true true {}\n", own.display());
+        let said = |output: Output| {
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        };
+        assert_eq!(said(Command::new(&own).output().unwrap()), expected, "the original");
+        assert_eq!(said(run(&folder, &[], &own, "").1), expected, "{model}");
+        let blizzard = Command::new(env!("CARGO_BIN_EXE_blizzard"))
+            .env("BLIZZARD_CACHE", folder.join("cache"))
+            .args(["rewrite", "own", "-o", "elsewhere/own"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(blizzard.status.success(), "{blizzard:?}");
+        assert_eq!(said(Command::new(folder.join("elsewhere/own")).output().unwrap()), expected, "{model}");
+    }
 }
 
 fn libraries_left_as_they_are_are_warned_of_on_several_nodes() {

@@ -177,8 +177,9 @@ impl Region {
 ///
 /// * `bundle`, FOLDER: rewritten libraries lie in FOLDER, relative to the folder of the program's file, under the names of the
 ///   originals' files. There is nothing else to load.
-/// * `cache`, FOLDER, ROOT, KEY, TOOL: FOLDER holds an entry for each rewritten file, named by `closure::entry_name` of the runtime;
+/// * `cache`, FOLDER, ROOT, KEY, TOOL, ORIGINAL: FOLDER holds an entry for each rewritten file, named by `closure::entry_name` of the runtime;
 ///   for what is missing, `TOOL cache add --root ROOT --key KEY FILE` makes it.
+///   ORIGINAL is empty, or [`EXE_ENV`](crate::EXE_ENV)`=PATH`: the file that the program was rewritten from. Its folder is the program's own place.
 pub mod closure_strings {
     pub const BUNDLE: &str = "bundle";
     pub const CACHE: &str = "cache";

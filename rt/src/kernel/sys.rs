@@ -222,6 +222,18 @@ pub fn is_only_thread() -> bool {
     done.is_ok() && unsafe { stat.assume_init() }.st_nlink == 3
 }
 
+/// Bytes of the machine's memory, swap included; 0 if the kernel does not say.
+pub fn memory_bytes() -> u64 {
+    let mut info = core::mem::MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: the kernel fills the structure, which is large enough and exclusive.
+    if unsafe { call(libc::SYS_sysinfo, [info.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) }.is_err() {
+        return 0;
+    }
+    // SAFETY: filled by the kernel; all-zero bytes would be valid too.
+    let info = unsafe { info.assume_init() };
+    info.totalram.saturating_add(info.totalswap).saturating_mul(info.mem_unit.into())
+}
+
 /// Sleeps while `*word == expected`, at most `timeout_ns` if given. Works between processes (not FUTEX_PRIVATE).
 /// Returns at once with EAGAIN when the word differs; wakes spuriously like any futex.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<()> {

@@ -332,7 +332,8 @@ fn require_memory<T>(result: sys::Result<T>) -> T {
 unsafe fn start_single(region: Option<(i32, &Region)>) {
     near::reserve();
     let zero = const { NodeId::new(0).expect("0 is a node") };
-    let bytes = region.map_or(contract::SEGMENT_DEFAULT_BYTES, |(_, region)| region.header().segment_bytes);
+    let usual = || contract::usual_segment_bytes(sys::memory_bytes());
+    let bytes = region.map_or_else(usual, |(_, region)| region.header().segment_bytes);
     // SAFETY: once, before the program runs; the statics are not in use yet.
     unsafe {
         or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));

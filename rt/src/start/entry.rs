@@ -128,6 +128,11 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             give_up(format_args!("cannot install the trap handler: {e}"));
         }
     }
+    if own_file::path().is_none()
+        && let Some(original) = redirect::original_elsewhere()
+    {
+        own_file::set(original);
+    }
     if secure && source::is_bundle() {
         give_up(format_args!(
             "this program has rights that whoever starts it has not (set-user-ID, set-group-ID, file capabilities, or a change of security context), so it does not take its \

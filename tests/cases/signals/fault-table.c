@@ -22,11 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #define TAGS 0x7fff8000ul
 #define SEGMENT 0x200000000000ul
-#define SEGMENT_BYTES (64ul << 30)
+/* As large as it is on this machine. */
+static uint64_t segment_bytes;
+#define SEGMENT_BYTES segment_bytes
 #define OURS 0x123400000000ul
 #define VECTOR __attribute__((target("avx")))
 
@@ -132,23 +135,6 @@ static const struct { const char *name; access_t *run; int kind; } ACCESSES[] = 
     F(rep_stosb), F(rep_stosq), F(stosl), F(rep_movsb_to), F(down_stosq), F(rep_movsb_from), F(lodsq), F(repne_scasb), F(repe_cmpsb), F(saved_state),
 };
 
-static const uint64_t ADDRESSES[] = {
-    /* Nothing is mapped here. */
-    0, 1, 8, 0xfff, 0xffc, 0x1000, 0xfff9, 0x10000, 0x200000, 0x7ffdfffe, 0x7ffefc01, 0x7fff2000, 0x7fff7ffe,
-    /* The tag table and its edges. */
-    TAGS - 1, TAGS - 8, TAGS, TAGS + 4, 0x7ffffffc, 0x80000000, 0x801bffff, 0x9ffff000, 0xfffffffc, 0x100000000, 0x123456789, 0x7f00000000, 0x10000000000,
-    0x1ff00000000, 0x1ffffffffff, TAGS + (SEGMENT >> 6) - 4, TAGS + (SEGMENT >> 6), TAGS + (SEGMENT >> 6) + 4095, TAGS + ((SEGMENT + SEGMENT_BYTES) >> 6) - 4, TAGS + ((SEGMENT + SEGMENT_BYTES) >> 6),
-    0x2007fff7ffc, 0x2007fff8000, 0x2007fffffff, 0x20080000000,
-    /* Around the segment. */
-    SEGMENT - (4ul << 20), SEGMENT - (2ul << 20), SEGMENT - 4096, SEGMENT - 512, SEGMENT + SEGMENT_BYTES + 1, SEGMENT + SEGMENT_BYTES + 4096, SEGMENT + SEGMENT_BYTES + (2ul << 20) - 4,
-    SEGMENT + SEGMENT_BYTES + (4ul << 20), 0x20fffffffffc, 0x210000000000,
-    /* The end of the lower half, and what is not canonical. */
-    0x7ffffffff000, 0x7ffffffffffc, 0x7fffffffffff, 0x800000000000, 0x800000000001, 0x8000000000000, 0x20000000000000, 0x1fffffffffffc0,
-    0x7fffffffffffffff, 0x8000000000000000, 0xabcdef0123456789, 0xffff7fffffffffff, 0xffff7ffffffffffc,
-    /* The kernel's half. */
-    0xffff800000000000, 0xffff888000000000, 0xffffc00000001234, 0xffffffff80000000, 0xffffffff81000004, 0xffffffffff5ffffc, 0xffffffffff601000, -4096ul, -64ul, -8ul, -4ul, -1ul,
-};
-
 static void row(const char *name, uint64_t at) {
     const uint64_t table_end = TAGS + (1ul << 41);
     int in_table = at >= TAGS - 64 && at < table_end;
@@ -189,6 +175,26 @@ int main(void) {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigaction(SIGSEGV, &action, 0);
     sigaction(SIGBUS, &action, 0);
+    struct sysinfo machine;
+    sysinfo(&machine);
+    const uint64_t memory = (machine.totalram + machine.totalswap) * machine.mem_unit;
+    for (segment_bytes = 64ul << 30; segment_bytes < 3 * memory && segment_bytes < 512ul << 30;) segment_bytes *= 2;
+    const uint64_t ADDRESSES[] = {
+        /* Nothing is mapped here. */
+        0, 1, 8, 0xfff, 0xffc, 0x1000, 0xfff9, 0x10000, 0x200000, 0x7ffdfffe, 0x7ffefc01, 0x7fff2000, 0x7fff7ffe,
+        /* The tag table and its edges. */
+        TAGS - 1, TAGS - 8, TAGS, TAGS + 4, 0x7ffffffc, 0x80000000, 0x801bffff, 0x9ffff000, 0xfffffffc, 0x100000000, 0x123456789, 0x7f00000000, 0x10000000000,
+        0x1ff00000000, 0x1ffffffffff, TAGS + (SEGMENT >> 6) - 4, TAGS + (SEGMENT >> 6), TAGS + (SEGMENT >> 6) + 4095, TAGS + ((SEGMENT + SEGMENT_BYTES) >> 6) - 4, TAGS + ((SEGMENT + SEGMENT_BYTES) >> 6),
+        0x2007fff7ffc, 0x2007fff8000, 0x2007fffffff, 0x20080000000,
+        /* Around the segment. */
+        SEGMENT - (4ul << 20), SEGMENT - (2ul << 20), SEGMENT - 4096, SEGMENT - 512, SEGMENT + SEGMENT_BYTES + 1, SEGMENT + SEGMENT_BYTES + 4096, SEGMENT + SEGMENT_BYTES + (2ul << 20) - 4,
+        SEGMENT + SEGMENT_BYTES + (4ul << 20), 0x20fffffffffc, 0x210000000000,
+        /* The end of the lower half, and what is not canonical. */
+        0x7ffffffff000, 0x7ffffffffffc, 0x7fffffffffff, 0x800000000000, 0x800000000001, 0x8000000000000, 0x20000000000000, 0x1fffffffffffc0,
+        0x7fffffffffffffff, 0x8000000000000000, 0xabcdef0123456789, 0xffff7fffffffffff, 0xffff7ffffffffffc,
+        /* The kernel's half. */
+        0xffff800000000000, 0xffff888000000000, 0xffffc00000001234, 0xffffffff80000000, 0xffffffff81000004, 0xffffffffff5ffffc, 0xffffffffff601000, -4096ul, -64ul, -8ul, -4ul, -1ul,
+    };
     char name[64];
     for (unsigned i = 0; i < sizeof ADDRESSES / sizeof *ADDRESSES; i++) {
         if (LOADS_FROM_TAGS && (ADDRESSES[i] < TAGS - 64 || ADDRESSES[i] > TAGS + (1ul << 41))) continue;

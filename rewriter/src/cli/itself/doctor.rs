@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 /// Address space that a node maps: the tag table and the shared segment, hardly any of it used.
-const MAPPED_BYTES: u64 = 2_400 << 30;
+const MAPPED_BYTES: u64 = 2_700 << 30;
 /// Linux releases from which on the kernel tells a runtime of system calls (Syscall User Dispatch).
 const KERNEL: (u32, u32) = (5, 11);
 
@@ -185,9 +185,10 @@ fn limits() -> Vec<Finding> {
     let mut all = Vec::new();
     for (resource, what, option) in [(Resource::As, "address space", 'v'), (Resource::Data, "data", 'd')] {
         all.push(match hard(resource) {
-            Some(most) if most < MAPPED_BYTES => {
-                bad(what, format!("hard limit {most} bytes: nodes map 2.1 TiB, hardly used (`ulimit -H{option}`)"))
-            }
+            Some(most) if most < MAPPED_BYTES => bad(
+                what,
+                format!("hard limit {most} bytes: nodes map up to 2.6 TiB, hardly used (`ulimit -H{option}`)"),
+            ),
             _ => good(what, "no hard limit"),
         });
     }

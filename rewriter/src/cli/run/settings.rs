@@ -19,10 +19,9 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
     /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
-    /// other half for those on a node of their choice
-    #[arg(long, value_name = "GIB", default_value_t = contract::SEGMENT_DEFAULT_BYTES >> 30,
-        value_parser = clap::value_parser!(u64).range(1..=contract::SEGMENT_MAX_BYTES >> 30))]
-    segment_gib: u64,
+    /// other half for those on a node of their choice [default: 64, or a power of two of at least three times the machine's memory, if that is more]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=contract::SEGMENT_MAX_BYTES >> 30))]
+    segment_gib: Option<u64>,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
     block_size: u32,
@@ -52,7 +51,7 @@ impl Settings {
     pub(crate) fn launch_options(&self, nodes: u32) -> LaunchOptions {
         LaunchOptions {
             nodes,
-            segment_bytes: self.segment_gib << 30,
+            segment_bytes: self.segment_gib.map_or_else(usual_segment_bytes, |gib| gib << 30),
             protocol: self.protocol,
             peer_timeout_ms: self.peer_timeout * 1000,
             stache_pages: self.stache_pages.unwrap_or(0),
@@ -69,6 +68,12 @@ impl Settings {
             ..LaunchOptions::default()
         }
     }
+}
+
+/// That of this machine.
+fn usual_segment_bytes() -> u64 {
+    let machine = rustix::system::sysinfo();
+    contract::usual_segment_bytes((machine.totalram + machine.totalswap).saturating_mul(machine.mem_unit.into()))
 }
 
 /// Longest time that a node may be asked to wait for another one: ten days.

@@ -29,9 +29,16 @@ pub struct DynamicSymbol<'a> {
     /// STT_*.
     pub kind: u8,
     pub defined: bool,
+    /// Others can ask for it: a hash table leads from its name to it, or a relocation names it.
+    pub is_asked_for: bool,
 }
 
 impl DynamicSymbol<'_> {
+    /// Names code, by which others may know it.
+    pub fn is_export(&self) -> bool {
+        self.is_function() && self.is_asked_for
+    }
+
     /// Names code.
     pub fn is_function(&self) -> bool {
         self.defined && matches!(self.kind, 2 | 10)
@@ -115,9 +122,48 @@ impl<'a> Dynamic<'a> {
                 bytes: number(&c[16..24]),
                 kind: c[4] & 15,
                 defined: number(&c[6..8]) != 0,
+                is_asked_for: false,
             }
         };
-        Ok(rows.chunks_exact(SYMBOL_BYTES).map(symbol).collect())
+        let mut symbols: Vec<DynamicSymbol> = rows.chunks_exact(SYMBOL_BYTES).map(symbol).collect();
+        for k in self.relocations.iter().map(|r| r.symbol as usize).chain(self.found_by_name(&symbols, at)) {
+            if let Some(symbol) = symbols.get_mut(k) {
+                symbol.is_asked_for = true;
+            }
+        }
+        Ok(symbols)
+    }
+
+    /// The numbers of those to which a hash table leads from their names.
+    fn found_by_name(&self, symbols: &[DynamicSymbol], at: &dyn Fn(u64, usize) -> Option<&'a [u8]>) -> Vec<usize> {
+        let word = |va: u64| at(va, 4).map(|b| number(b) as u32);
+        let mut found = Vec::new();
+        if let Some(va) = self.value(elf::DT_HASH.0) {
+            let buckets = u64::from(word(va).unwrap_or(0));
+            for head in 0..buckets {
+                let next = |k: u64| word(va.saturating_add(8 + 4 * k)).unwrap_or(0) as usize;
+                let mut k = next(head);
+                // A chain has no more symbols than there are.
+                for _ in 0..symbols.len() {
+                    if k == 0 {
+                        break;
+                    }
+                    found.push(k);
+                    k = next(buckets + k as u64);
+                }
+            }
+        }
+        if let Some(va) = self.value(elf::DT_GNU_HASH.0) {
+            let [buckets, first, filter] =
+                [0, 4, 8].map(|k| va.checked_add(k).and_then(word).map_or(0, |n| n as usize));
+            let chains = va.saturating_add((16 + 8 * filter + 4 * buckets) as u64);
+            let own = |k: &usize| {
+                let word = word(chains.saturating_add(4 * (*k - first) as u64));
+                word.is_some_and(|word| word >> 1 == gnu_hash(symbols[*k].name) >> 1)
+            };
+            found.extend((first..symbols.len()).filter(own));
+        }
+        found
     }
 
     /// How many symbols the hash tables speak of.
@@ -148,6 +194,11 @@ impl<'a> Dynamic<'a> {
         }
         Some(count)
     }
+}
+
+/// The hash of a name in DT_GNU_HASH.
+pub fn gnu_hash(name: &str) -> u32 {
+    name.bytes().fold(5381, |h: u32, b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
 }
 
 /// The places that a table of relative relocations names (gABI, "Relative Relocation Table").

@@ -209,7 +209,7 @@ impl<'a> Module<'a> {
         });
         let mut left: Vec<Symbol> = left.collect();
         left.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
-        let exported = dynamic.symbols.iter().filter(|s| s.is_function()).map(|s| Symbol {
+        let exported = dynamic.symbols.iter().filter(|s| s.is_export()).map(|s| Symbol {
             va: s.value,
             bytes: s.bytes,
             name: s.name.to_string(),

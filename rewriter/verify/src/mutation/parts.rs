@@ -71,7 +71,7 @@ fn of_section(name: &str, loaded: bool, is_new: bool) -> Option<&'static str> {
         ".eh_frame" if is_new => ".eh_frame",
         ".gcc_except_table" if is_new => ".gcc_except_table",
         ".dynamic" => "dynamic section",
-        ".dynsym" => DYNSYM,
+        ".dynsym" | ".blizzard.dynsym" => DYNSYM,
         ".symtab" => SYMBOLS,
         ".strtab" | ".shstrtab" => NAMES,
         _ if name.starts_with(".rela.") || name == ".relr.dyn" => "relocations",

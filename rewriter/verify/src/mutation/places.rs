@@ -29,8 +29,8 @@ pub struct Places {
     pub(super) chains: Vec<usize>,
     /// Address of an offset that holds chains, and that offset.
     pub(super) chains_va: (u64, usize),
-    /// Where the dynamic symbols begin.
-    pub(super) dynsym: usize,
+    /// Where the dynamic symbols begin, and their longer copy.
+    pub(super) dynsym: [usize; 2],
     pub(super) claims: Range<usize>,
     pub(super) regions: Range<usize>,
 }
@@ -86,7 +86,7 @@ impl Places {
             segments: m.segments.iter().map(|s| range(s.file_off, s.file_bytes)).collect(),
             rows: rows.into_iter().flatten().collect(),
             versions: versions.into_iter().flatten().collect(),
-            dynsym: section(".dynsym"),
+            dynsym: [".dynsym", ".blizzard.dynsym"].map(section),
             claims: at(i.claims_va, 12 * i.claim_count).unwrap_or_default(),
             regions: at(i.regions_va, 12 * i.region_count).unwrap_or_default(),
         }

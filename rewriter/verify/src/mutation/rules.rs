@@ -152,7 +152,8 @@ fn same_regions(s: &Subject, mutant: &[u8], at: usize) -> bool {
 fn same_end(s: &Subject, mutant: &[u8], at: usize) -> bool {
     const ENTRY: usize = 24;
     const SIZE: usize = 16;
-    let begin = at - at.wrapping_sub(s.places.dynsym) % ENTRY;
+    let [old, longer] = s.places.dynsym;
+    let begin = at - at.wrapping_sub(if longer == 0 || at < longer { old } else { longer }) % ENTRY;
     let end = |file: &[u8]| {
         let word = |from: usize| Some(u64::from_le_bytes(*file.get(from..)?.first_chunk()?));
         word(begin + 8)?.checked_add(word(begin + SIZE)?)

@@ -13,6 +13,7 @@ use crate::libraries::closure::own_cache;
 use crate::libraries::closure::paths::{Fd, Path, open, path_ends_with, path_of};
 use crate::libraries::closure::rewriting::make;
 use crate::libraries::closure::source::{Source, active, state};
+use blizzard_contract as contract;
 use core::ffi::CStr;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +62,24 @@ pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     }
 }
 
+/// The original of this program, as the launcher would say it, if that file is there, in another folder than this one's.
+pub fn original_elsewhere() -> Option<&'static CStr> {
+    let Source::Cache { original, .. } = state().source else { return None };
+    let name = original.to_bytes_with_nul().get(contract::EXE_ENV.len() + 1..)?;
+    let name = CStr::from_bytes_with_nul(name).ok()?;
+    let mut own = Path::new();
+    own.read_link(EXE).ok()?;
+    own.cut_name();
+    let mut folder = Path::new();
+    folder.push(name.to_bytes()).ok()?;
+    folder.cut_name();
+    if own.as_cstr() == folder.as_cstr() {
+        return None;
+    }
+    // Whoever may execute it need not be able to read it.
+    sys::open(name, libc::O_PATH | libc::O_CLOEXEC).map(Fd).ok().map(|_| original)
+}
+
 /// Opens a file of the folder `folder` that is beside the program's file.
 #[inline(never)]
 fn open_beside_program(folder: &CStr, name: &CStr) -> Result<Fd, Errno> {
@@ -90,7 +109,7 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
             );
             Err(Errno(libc::EPERM))
         }
-        Source::Cache { folder, root, key, tool } => {
+        Source::Cache { folder, root, key, tool, .. } => {
             let stat = sys::fstat(original.0)?;
             // Somebody may clean the cache at any moment, also before what has been made is opened.
             for made in 0..MAKE_AT_MOST {

@@ -11,14 +11,14 @@ pub enum Source {
     /// Libraries are not rewritten.
     Off,
     /// From this folder, relative to the program's.
-    Bundle {
-        folder: &'static CStr,
-    },
+    Bundle { folder: &'static CStr },
     Cache {
         folder: &'static CStr,
         root: &'static CStr,
         key: &'static CStr,
         tool: &'static CStr,
+        /// As the launcher would say it in the environment; empty where the rewriter did not say it.
+        original: &'static CStr,
     },
 }
 
@@ -76,7 +76,7 @@ fn parse(mut bytes: &'static [u8]) -> Result<Source, &'static CStr> {
     let source = if kind.to_bytes() == closure_strings::BUNDLE.as_bytes() {
         Source::Bundle { folder: next() }
     } else if kind.to_bytes() == closure_strings::CACHE.as_bytes() {
-        Source::Cache { folder: next(), root: next(), key: next(), tool: next() }
+        Source::Cache { folder: next(), root: next(), key: next(), tool: next(), original: next() }
     } else {
         return Err(kind);
     };
@@ -101,10 +101,13 @@ mod tests {
     fn the_strings_are_told_apart() {
         assert!(matches!(parse(b""), Ok(Source::Off)));
         assert!(matches!(parse(b"bundle\0lib\0"), Ok(Source::Bundle { folder }) if folder == c"lib"));
-        let Ok(Source::Cache { folder, root, key, tool }) = parse(b"cache\0/c/i\0/c\0k\0/bin/tool\0") else {
+        let Ok(Source::Cache { folder, root, key, tool, original }) =
+            parse(b"cache\0/c/i\0/c\0k\0/bin/tool\0BLIZZARD_EXE=/bin/prog\0")
+        else {
             panic!("not a cache");
         };
         assert_eq!((folder, root, key, tool), (c"/c/i", c"/c", c"k", c"/bin/tool"));
+        assert_eq!(original, c"BLIZZARD_EXE=/bin/prog");
         assert_eq!(parse(b"other\0").unwrap_err(), c"other");
         // What is cut off is empty, not something else.
         assert!(matches!(parse(b"bundle"), Err(kind) if kind.is_empty()));

@@ -46,8 +46,15 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             leave_limits();
             None
         }
-        // SAFETY: passed on from the caller.
-        Action::ReadOwnLink(name) => unsafe { own_file::read_link(&call.args, name) },
+        Action::ReadOwnLink(name) => {
+            // SAFETY: passed on from the caller.
+            let told = unsafe { own_file::read_link(&call.args, name) };
+            // The loader asks on behalf of `$ORIGIN`.
+            if told.is_some() && !loading::is_loader(call.rip) {
+                own_file::note_told();
+            }
+            told
+        }
         _ => None,
     }
 }

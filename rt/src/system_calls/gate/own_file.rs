@@ -7,7 +7,9 @@
 //! * `readlink` of the own `exe` link answers with the original's path.
 //! * Executing that link or that path runs the rewritten file again, which is told the path again (one node; in a run of several nodes a program that
 //!   a node executes is no node, and its calls are its own).
-//! * Opening the link gives the rewritten file: whoever looks its own addresses up there needs those of the code that runs.
+//! * Opening the link gives the rewritten file: whoever looks its own addresses up there needs those of the code that runs. So does opening the answer
+//!   to read it, once the link has been asked for (Rust's backtraces of fixed-address programs). A program that knows its path otherwise opens the original.
+//!   What the original's file has stands in the rewritten one where it stood.
 //!
 //! Source: proc_pid_exe(5), execveat(2), readlink(2).
 
@@ -15,12 +17,16 @@ use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::memory::access_control::program::{self, runtime_address};
 use crate::process::process;
+use crate::system_calls::execution::call::Call;
 use blizzard_contract as contract;
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The environment string `BLIZZARD_EXE=path`, which stays where the kernel put it; null where the program runs from its own place.
 static VARIABLE: PerProcess<AtomicPtr<c_char>> = PerProcess::new(AtomicPtr::new(core::ptr::null_mut()));
+
+/// The program has asked where its link leads.
+static TOLD: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// The link of the calling process, as everybody names it.
 const LINK: &CStr = c"/proc/self/exe";
@@ -59,6 +65,31 @@ pub unsafe fn read_link(args: &[u64; 6], name: u8) -> Option<i64> {
     // SAFETY: the program says that it may be written there.
     let written = unsafe { program::write(buffer, &path[..length]) };
     Some(written.map_or_else(|e| -i64::from(e.0), |()| length as i64))
+}
+
+/// The program itself has asked where its link leads, and was told.
+pub fn note_told() {
+    TOLD.store(true, Ordering::Relaxed);
+}
+
+/// The result of opening what the program was told to be its own file, in order to read it; `None`: another file, or it has not been told. `name`: the argument
+/// with the path; flags are the next.
+///
+/// # Safety
+/// The program's call, which may be made.
+pub unsafe fn open(call: &Call, name: u8) -> Option<i64> {
+    let path = path().filter(|_| TOLD.load(Ordering::Relaxed))?;
+    let name = usize::from(name);
+    let other = (libc::O_ACCMODE | libc::O_PATH | libc::O_DIRECTORY | libc::O_TRUNC) as u64;
+    if call.args[name + 1] & other != libc::O_RDONLY as u64 || !is(call.args[name], path) {
+        return None;
+    }
+    // SAFETY: passed on from the caller.
+    let mut args = unsafe { call.kernel_arguments() };
+    args[name] = LINK.as_ptr() as u64;
+    args[name + 1] &= !(libc::O_NOFOLLOW as u64);
+    // SAFETY: passed on from the caller; the path is the runtime's.
+    Some(unsafe { sys::raw(call.nr, args) })
 }
 
 /// Changes the arguments of a call that executes the program's own file, so that it runs the rewritten one. `name`: the argument with the path; environment is

@@ -202,7 +202,8 @@ pub enum Action {
     LockWhenUsed,
     /// Limits are counted without what the runtime needs.
     Limits,
-    /// The dynamic loader gets the rewritten form of the library whose path is this argument; the flags are the next.
+    /// The dynamic loader gets the rewritten form of the library whose path is this argument, and who has asked for its own file that of it; the flags are the
+    /// next.
     OpenLibrary(u8),
     /// Rewritten files are registered; other code ends the run of several nodes, or is counted.
     MapCode,

@@ -180,7 +180,7 @@ fn closure(m: &Module, audit: &mut Audit) {
     let first = strings.next().and_then(|s| std::str::from_utf8(s).ok());
     let wanted = match first {
         Some(contract::closure_strings::BUNDLE) => 2,
-        Some(contract::closure_strings::CACHE) => 5,
+        Some(contract::closure_strings::CACHE) => 6,
         _ => 0,
     };
     // Behind the last NUL there is nothing.

@@ -1,6 +1,7 @@
 //! The old code: what stands there now, that each way into it leads to the new code, and that this is the same program.
 
 pub(crate) mod complete;
+pub(crate) mod dynamic_symbols;
 pub(crate) mod evidence;
 pub(crate) mod indirect;
 pub(crate) mod leftover;

@@ -23,6 +23,7 @@ use crate::file::memory::HEADER_BYTES;
 use crate::file::module::{Module, Section, Segment};
 use crate::graph::tables::{Ends, Tables};
 use crate::judge::file::notes;
+use crate::judge::old_code::dynamic_symbols;
 use crate::judge::old_code::springboards::Old;
 use crate::sites::site::{Kind, Sites, get};
 use blizzard_contract as contract;
@@ -671,20 +672,39 @@ impl Comparison<'_, '_> {
         let at_value = segment.va + (value - segment.file_off);
         let [start, bytes] = both(self.m.bytes_at(at_value, 16)?);
         let [was, was_bytes] = both(self.original.bytes_at(at_value, 16)?);
-        let (end, was_end) = (start.checked_add(bytes)?, was.checked_add(was_bytes)?);
+        self.ends_as(was, was_bytes, start.checked_add(bytes)?, begins).filter(|ends| *ends).map(|_| at + 8)
+    }
+
+    /// Whether `end` stands behind the new code of the last instruction of the function of `was_bytes` bytes at `was`, before anything else of the program.
+    /// `begins` are the new addresses, ascending.
+    fn ends_as(&self, was: u64, was_bytes: u64, end: u64, begins: &[u64]) -> Option<bool> {
+        let was_end = was.checked_add(was_bytes)?;
         // Behind the last instruction there may be data. Instructions that overlap others may begin between; the longest has 15 bytes.
         let last = (was..was_end).rev().find(|va| self.insns.contains_key(va) && self.map.contains_key(va))?;
         let near = was.max(last.saturating_sub(15))..was_end.min(last + 15);
         let is_last = |va: u64, o: &Insn| va == last || va + u64::from(o.len) >= was_end;
-        let ends_here = near.clone().any(|va| {
+        Some(near.clone().any(|va| {
             let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);
             let o = self.insns.get(&va).filter(|o| is_last(va, o));
             let found = o.zip(self.map.get(&va)).and_then(copy);
             let behind = found.map(|(first, n)| self.text.insns[first + n - 1].end());
             let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied();
             behind.is_some_and(|from| from <= end && next(from).is_none_or(|next| end <= next))
-        });
-        ends_here.then_some(at + 8)
+        }))
+    }
+
+    /// Where the values of tags stand in the file that lead to longer tables of symbols; these are judged.
+    fn longer_symbols(&self, begins: &[u64], audit: &mut Audit) -> Vec<u64> {
+        let is_moved = |was: (u64, u64), is: (u64, u64)| {
+            let ends = || self.ends_as(was.0, was.1, is.0.checked_add(is.1)?, begins);
+            self.map.get(&was.0) == Some(&is.0) && is.1 > 0 && ends() == Some(true)
+        };
+        let bytes_at = |va, n| self.m.bytes_at(va, n);
+        let files = dynamic_symbols::Files { was: self.original.file, bytes_at: &bytes_at, is_moved: &is_moved };
+        dynamic_symbols::judge(&files).unwrap_or_else(|why| {
+            audit.finding(0, "dynamic symbols".into(), why);
+            Vec::new()
+        })
     }
 
     /// What no segment maps stands where it stood: programs that read their own file find it.
@@ -735,6 +755,7 @@ impl Comparison<'_, '_> {
         self.outside_segments(audit);
         let mut begins: Vec<u64> = self.map.values().copied().collect();
         begins.sort_unstable();
+        let tags = self.longer_symbols(&begins, audit);
         // A segment without a part in the file has nothing to compare.
         for s in self.original.segments.iter().filter(|s| s.file_bytes > 0) {
             let (Some(was), Some(is)) =
@@ -752,6 +773,8 @@ impl Comparison<'_, '_> {
                     k = k.min(was.len());
                 } else if off < HEADER_BYTES as u64 || self.original.id.contains(&off) {
                     // Judged elsewhere.
+                } else if let Some(at) = tags.iter().find(|at| (**at..**at + 8).contains(&off)) {
+                    k = ((at + 8 - s.file_off) as usize).min(was.len());
                 } else if let Some(at) = self.leads_to_new_code(off).or_else(|| self.is_size_of_new_code(off, &begins))
                 {
                     k = ((at + 8 - s.file_off) as usize).min(was.len());

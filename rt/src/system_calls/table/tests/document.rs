@@ -156,7 +156,9 @@ fn action(action: Action) -> String {
         Action::KeepGs | Action::KeepAlternateStack => unreachable!("of guarded code"),
         Action::LockWhenUsed => "locks pages when they are first used".into(),
         Action::Limits => "without what the runtime needs".into(),
-        Action::OpenLibrary(path) => format!("of the dynamic loader: the rewritten form of argument {}", path + 1),
+        Action::OpenLibrary(path) => {
+            format!("of the dynamic loader, and of the own file: the rewritten form of argument {}", path + 1)
+        }
         Action::MapCode => "registers rewritten code; other code ends a run of several nodes".into(),
         Action::AllowCode(..) => "code that is not rewritten ends a run of several nodes".into(),
         Action::KeepLibraries => "opens the libraries' folder first".into(),

@@ -23,7 +23,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
         // SAFETY: passed on from the caller.
         Action::Limits => unsafe { limits::call(call.nr, &call.kernel_arguments()) },
         // SAFETY: passed on from the caller.
-        Action::OpenLibrary(path) => unsafe { loading::open(call, path) },
+        Action::OpenLibrary(path) => unsafe { loading::open(call, path).or_else(|| own_file::open(call, path)) },
         // SAFETY: passed on from the caller.
         Action::MapCode => unsafe { loading::map_code(call) },
         Action::AllowCode(rights, bits) => {

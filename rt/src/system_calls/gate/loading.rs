@@ -29,7 +29,6 @@ use crate::process::debugged;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::Call;
-use crate::system_calls::gate::own_file;
 use crate::system_calls::table::visitor::keep_pages_out;
 use crate::tempest::owner;
 use blizzard_contract::{Counter, ModuleInfo};
@@ -61,19 +60,15 @@ pub fn is_loader(rip: u64) -> bool {
     (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
 }
 
-/// Opens what the loader asks for, and gives it the rewritten form of a library; another gets its own file ([`own_file::open`]). `None`: another file.
-/// `path`: the argument with the path; flags follow.
+/// Opens what the loader asks for, and gives it the rewritten form of a library; `None`: another asks. `path`: the argument with the path; flags follow.
 ///
 /// # Safety
 /// The program's call, which may be made.
 pub unsafe fn open(call: &Call, path: u8) -> Option<i64> {
-    let at = usize::from(path);
-    if source::active() && from_loader(call.rip, call.args[at + 1] as i32) {
-        // SAFETY: passed on from the caller.
-        return Some(unsafe { open_for_loader(call, call.args[at]) });
-    }
+    let path = usize::from(path);
     // SAFETY: passed on from the caller.
-    unsafe { own_file::open(call, path) }
+    (source::active() && from_loader(call.rip, call.args[path + 1] as i32))
+        .then(|| unsafe { open_for_loader(call, call.args[path]) })
 }
 
 /// # Safety

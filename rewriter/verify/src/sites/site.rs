@@ -108,6 +108,8 @@ pub struct Proven {
 pub(crate) enum Test {
     /// The tags of so many blocks from the address on have none of the bits.
     Tags { lin: Lin, tags: u8, mask: u32 },
+    /// Of guarded code: the tag of the address's block is at least this number, which tells of that block and the next.
+    Level { lin: Lin, level: u8 },
     /// The address has a bit that shared memory does not have, nor anything that is near the address ([`blizzard_contract::PRIVATE_REACH`]).
     Private(Lin),
 }

@@ -83,6 +83,9 @@ fn judge(
     if cx.polls && rung.is_empty() {
         return Err("the tests of the loop do not poll".into());
     }
+    if cx.guard && copy.as_ref().is_none_or(|copy| copy.limit.is_none()) {
+        return Err("the tests of the loop lead into no copy with the limit in a register".into());
+    }
     if rung.iter().any(|at| silent.contains(at)) {
         return Err("the tests of the loop find the doorbell rung, and do not call its gate".into());
     }
@@ -159,6 +162,15 @@ impl Walk<'_, '_> {
                         Some(Cond::Poll) => self.rung.push(target),
                         _ => return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va)),
                     }
+                    state.cond = None;
+                    leads.push((target, state.clone()));
+                }
+                // Taken when the tag is lower.
+                Step::Branch { cc: 2, target } => {
+                    let Some(Cond::Level { lin, level: level @ 1.. }) = cond else {
+                        return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va));
+                    };
+                    way.tests.push(Test::Level { lin, level });
                     state.cond = None;
                     leads.push((target, state.clone()));
                 }

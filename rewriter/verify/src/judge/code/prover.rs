@@ -11,7 +11,7 @@ use crate::graph::blocks::Graph;
 use crate::sites::gates::{Ranged, chain};
 use crate::sites::site::{Context, Proven, Site, Sites, Test, get};
 use crate::sites::symbolic::Lin;
-use blizzard_contract as contract;
+use blizzard_contract::{self as contract, guard_tags as tags};
 use foldhash::{HashMap, HashMapExt};
 
 /// What a range of a chain is needed for: from, to, whether something stores.
@@ -175,7 +175,7 @@ impl<'x, 'a> Prover<'x, 'a> {
 
 /// Stretches of bytes, first and last, that tests tell to be accessible, of addresses that are formed as the need's is.
 ///
-/// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
+/// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. In guarded code one tag does of two. What lies
 /// between two bytes at most a block apart is in the block of one of them. A private address tells of what is near on both sides.
 pub(crate) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
     const BLOCK: i64 = contract::BLOCK_BYTES as i64;
@@ -187,6 +187,10 @@ pub(crate) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
             let for_loads = *mask == repeated(contract::TAG_NO_LOAD.into(), *tags) && !need.store;
             let right = same(lin) && matches!(tags, 1 | 4) && (for_stores || for_loads);
             right.then_some((lin.disp, lin.disp + BLOCK * (i64::from(*tags) - 1)))
+        }
+        Test::Level { lin, level } => {
+            let right = *level == tags::BOTH_WRITABLE || *level == tags::BOTH_READABLE && !need.store;
+            (same(lin) && right).then_some((lin.disp, lin.disp + BLOCK))
         }
         Test::Private(lin) => same(lin).then_some((lin.disp.saturating_sub(NEAR), lin.disp.saturating_add(NEAR))),
     };

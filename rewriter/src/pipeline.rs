@@ -159,7 +159,7 @@ impl Analysed<'_> {
     /// Of guarded code: the loops of plain code that have copies without tests.
     fn copied_loops(&self, registers: &Registers, decisions: &Decisions, options: &Options) -> Vec<Strip> {
         let Analysed { image, insns, cfg, computed, facts, .. } = self;
-        let Registers { stack, live, .. } = registers;
+        let Registers { stack, live, red_zone, .. } = registers;
         let options = &Options { screens: false, ..*options };
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
@@ -169,7 +169,7 @@ impl Analysed<'_> {
             guard::is_aliased(&insn, &decisions.get(id), None, bytes)
         };
         let input = checks::Input { image, insns, cfg, computed, facts, stack, live, options };
-        strips::of_guarded(&input, decisions, reaches)
+        strips::of_guarded(&input, decisions, red_zone, reaches)
     }
 
     /// What the emission must know; takes from the plan what it alone reads.

@@ -21,6 +21,9 @@ use blizzard_contract as contract;
 use blizzard_contract::Counter;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
+/// Where a copy finds its limit that has no register for it: in the red zone, of which the program has nothing there.
+const BELOW: i32 = -8;
+
 /// A strip whose head has been emitted.
 pub struct Open<'x> {
     strip: &'x Strip,
@@ -48,6 +51,7 @@ pub const ENTRY_BYTES: u32 = 12;
 /// padding stands in front of it.
 pub const COPY_HEAD_BYTES: u32 = 14;
 const KEPT_HEAD_BYTES: u32 = 9;
+const BELOW_HEAD_BYTES: u32 = 11;
 pub const COPY_TAIL_BYTES: u32 = 11;
 
 /// Emits what runs when the loop is entered, and the comparison at its head.
@@ -197,7 +201,13 @@ fn set_limit(code: &mut Code, strip: &Strip, iterations: i32) {
     let out = &mut code.cold.bytes;
     asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * iterations));
     asm::store64(out, word(strip.limit()).0, strip.scratch);
-    code.recorder.mark(strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
+    if strip.limit_below {
+        // Where the register is saved, rsp is lower.
+        let lower = if strip.spilled { RED_ZONE + 8 } else { 0 };
+        asm::store64(out, Mem::base(RSP, lower + BELOW), strip.scratch);
+    }
+    let inserted = 3 + if strip.spilled { 4 } else { 0 } + u32::from(strip.limit_below);
+    code.recorder.mark(strip.first, Class::Strip, inserted);
     restore(code, strip);
 }
 
@@ -205,8 +215,13 @@ fn set_limit(code: &mut Code, strip: &Strip, iterations: i32) {
 fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Reader, options: &Options) -> u32 {
     let Open { strip, first: behind, .. } = *open;
     let copied = Copied { strip, copy, behind, guarded: is_guarded(options) };
-    let kept = copied.keeps_limit(code, reader);
-    let padding = if kept { COPY_HEAD_BYTES - KEPT_HEAD_BYTES } else { 0 };
+    let kept = !strip.limit_below && copied.keeps_limit(code, reader);
+    debug_assert!(kept || strip.limit_below || !is_guarded(options), "the word may be another loop's");
+    let padding = match (kept, strip.limit_below) {
+        (true, _) => COPY_HEAD_BYTES - KEPT_HEAD_BYTES,
+        (_, true) => COPY_HEAD_BYTES - BELOW_HEAD_BYTES,
+        _ => 0,
+    };
     let least = code.cold.pos() + padding;
     code.cold.bytes.resize(least.next_multiple_of(COLD_ALIGN) as usize, asm::NOP);
     let head = code.cold.pos();
@@ -214,6 +229,8 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     let limit = strip.limit();
     if kept {
         asm::cmp(&mut code.cold.bytes, strip.counter, strip.scratch);
+    } else if strip.limit_below {
+        asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, Mem::base(RSP, BELOW));
     } else {
         asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, word(limit).0);
     }

@@ -60,6 +60,8 @@ pub struct Strip {
     /// The register that the tests use; whether it must be saved and restored.
     pub scratch: u8,
     pub spilled: bool,
+    /// Of guarded code: the copy finds its limit in the first word below rsp, not in that register.
+    pub limit_below: bool,
     /// Iterations that the tests cover.
     pub iterations: i32,
     pub streams: Vec<Stream>,

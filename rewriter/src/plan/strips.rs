@@ -18,6 +18,7 @@
 
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
+use crate::facts::red_zone::RedZone;
 use crate::graph::cfg::BlockId;
 use crate::plan::checks::{Check, Fuel, Input, Polls, State};
 use crate::plan::collect::{self, Code};
@@ -87,8 +88,13 @@ pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
 }
 
 /// Of guarded code: the loops of plain code that have a copy. The loop itself keeps the test of each access, so that who is in full code, or comes from a
-/// handler, may go on anywhere in it. `reaches`: whether an access goes to the alias behind its test.
-pub fn of_guarded(input: &Input, decisions: &Decisions, mut reaches: impl FnMut(InsnId) -> bool) -> Vec<Strip> {
+/// handler, may go on anywhere in it. `reaches`: whether an access goes to the alias behind its test; `red_zone`: where the program keeps nothing below rsp.
+pub fn of_guarded(
+    input: &Input,
+    decisions: &Decisions,
+    red_zone: &RedZone,
+    mut reaches: impl FnMut(InsnId) -> bool,
+) -> Vec<Strip> {
     let code = collect::collect(input, decisions, &Polls::default());
     let mut live_before = Vec::new();
     let whole = |&(b, live): &(BlockId, RegSet)| {
@@ -96,7 +102,7 @@ pub fn of_guarded(input: &Input, decisions: &Decisions, mut reaches: impl FnMut(
         let (first, stop) = (strip.first.ix(), strip.stop.ix());
         let copy = strip.copy.as_mut()?;
         copy.elements.extend(covered.into_iter().map(|c| code.checks[c].id));
-        // The limit that counts is in a register: the word may be that of another loop by now. Checks take the first that is free.
+        // The limit that counts is in a register, or below rsp: the word may be that of another loop by now. Checks take the first register that is free.
         live_before.clear();
         input.live.before_each(input.cfg, input.facts, b, &mut live_before);
         let is_taken = |id: InsnId| {
@@ -104,10 +110,11 @@ pub fn of_guarded(input: &Input, decisions: &Decisions, mut reaches: impl FnMut(
             !copy.elements.contains(&id) && free.gprs().next().is_none_or(|r| r >= strip.scratch)
         };
         let mut checks = code.checks_of(b).map(|c| code.checks[c].id);
-        let keeps_limit = !strip.spilled && !code.steps.range(first..stop).any(|s| s.writes(strip.scratch));
+        let is_written = || code.steps.range(first..stop).any(|s| s.writes(strip.scratch));
+        strip.limit_below = strip.spilled || is_written() || checks.clone().any(is_taken);
         // Where a function begins that may be redirected, nothing stands in front.
         let begins = input.insns.starts.binary_search(&strip.first).is_ok();
-        (keeps_limit && !begins && checks.all(|id| reaches(id) && !is_taken(id))).then_some(strip)
+        (!begins && (!strip.limit_below || red_zone.is_free(b)) && checks.all(&mut reaches)).then_some(strip)
     };
     code.loops.iter().filter_map(whole).collect()
 }
@@ -157,6 +164,7 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
         step,
         scratch,
         spilled,
+        limit_below: false,
         iterations: iterations as i32,
         streams,
         screens,

@@ -149,13 +149,23 @@ pub struct Strip {
     pub(crate) copy: Option<Copy>,
 }
 
+/// What holds the limit while a copy runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// The limit's word.
+    Word,
+    Register(u8),
+    /// The first word below rsp, of guarded code.
+    Below,
+}
+
 /// A copy of the loop in cold code, the block several times over. Of its instructions nothing is known yet but how control goes.
 #[derive(Clone, Debug)]
 pub struct Copy {
     /// Index of its comparison with the limit, to which its own jump leads.
     pub(crate) head: usize,
-    /// The register that it compares with, which holds the limit when the copy is entered; none: the limit's word.
-    pub(crate) limit: Option<u8>,
+    /// What it compares with, which holds the limit when the copy is entered.
+    pub(crate) limit: Held,
     /// Where it goes when the loop ends.
     pub(crate) exit: u64,
     /// The first instruction of each block, and the jump behind its last.

@@ -171,7 +171,12 @@ impl State {
 
     /// Registers are, or were, kept in the red zone: below rsp as it was, and not below 128 bytes more.
     pub fn uses_red_zone(&self) -> bool {
-        self.slots.iter().any(|s| s.0 >= -RED_ZONE)
+        self.in_red_zone().next().is_some()
+    }
+
+    /// What is kept in the red zone: where, counted from rsp, and what.
+    pub fn in_red_zone(&self) -> impl Iterator<Item = (i64, Val)> {
+        self.slots.iter().copied().filter(|s| s.0 >= -RED_ZONE)
     }
 
     /// Something saved has not been put back yet.
@@ -320,7 +325,10 @@ impl State {
                 self.regs[i.r0 as usize] = self.regs[i.r1 as usize];
             }
             (0x89, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.explicit_register() < 16 => {
-                let at = self.below_rsp(m.disp)?;
+                // Below rsp, or in the program's red zone where rsp is lower than the program's.
+                let lower = self.rsp()?;
+                let above = Some(lower + m.disp).filter(|at| m.disp >= 0 && (-RED_ZONE..=-8).contains(at));
+                let at = self.below_rsp(m.disp).or(above)?;
                 self.set_slot(at, self.regs[i.explicit_register() as usize]);
             }
             (0x8b, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.r0 < 16 && i.r0 != RSP => {

@@ -437,14 +437,16 @@ fn judges_copies_of_loops() {
     assert!(strips >= 4, "{strips}");
     s.finds_each(prefixes, "not an instruction of the loop");
     s.finds_each(levels, "neither checked nor tested|unexpected branch");
-    s.finds_each(further, "neither checked nor tested");
     s.finds_each(branches, "unexpected branch");
-    // Every other limit is that of the loop with tests of its own, and means nothing.
     let found = |change: &(u64, Vec<u8>)| {
         let audit = verify_with(&s.with(std::slice::from_ref(change)), "p", None).expect("audit runs");
         !audit.is_clean()
     };
-    assert!(limits.iter().filter(|change| found(change)).count() >= strips - 1, "{limits:x?}");
+    // The test that ends with a table may go on behind it, as the one in front reaches to a block before its end.
+    let not_found = further.iter().filter(|change| !found(change)).count();
+    assert!(further.len() > 10 && not_found <= 1, "{not_found} of {}", further.len());
+    // What differs from the limit of the loop's own way is found.
+    assert!(limits.len() >= strips && limits.iter().all(found), "{limits:x?}");
 }
 
 /// The tag table is mapped at its alias only: without the prefix a test faults. The other prefix does nothing.

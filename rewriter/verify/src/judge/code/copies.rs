@@ -13,7 +13,7 @@ use crate::facts::exempt::{Class, classify};
 use crate::file::module::Section;
 use crate::judge::code::prover::{Need, Prover, STRIP, ordinary, tested, undo};
 use crate::sites::guarded::{has_prefix, required_mask};
-use crate::sites::site::{Copy, Kind, Limit, Site, Strip, Test, Way, get};
+use crate::sites::site::{Copy, Held, Kind, Limit, Site, Strip, Test, Way, get};
 use crate::sites::symbolic::Lin;
 use blizzard_contract::{self as contract, guard_tags as tags};
 
@@ -88,9 +88,10 @@ impl<'x> Prover<'x, '_> {
         Ok(())
     }
 
-    /// Nothing in the copy changes the register that holds the limit.
+    /// Nothing in the copy changes the register that holds the limit. (Below rsp the program has nothing: `red_zone`. No check of a copy keeps anything there:
+    /// [`Prover::block`].)
     fn keeps_limit(&self, copy: &Copy) -> Result<(), String> {
-        let Some(limit) = copy.limit else { return Ok(()) };
+        let Held::Register(limit) = copy.limit else { return Ok(()) };
         let code = &self.cx.cold.insns;
         match copy.blocks.iter().flat_map(|b| &code[b.start..=b.end]).find(|i| i.fx.writes & bit(limit) != 0) {
             Some(i) => Err(format!("the limit's register changes at {:#x}", i.va)),
@@ -115,6 +116,9 @@ impl<'x> Prover<'x, '_> {
                 if k < cold.end && self.is_same(hot, k) {
                     if k + count > cold.end || !(0..count).all(|n| self.is_same(hot + n, k + n)) {
                         return Err(format!("the check at {:#x} is not that of the loop", code.insns[k].va));
+                    }
+                    if inside.red_zone {
+                        return Err(format!("the check at {:#x} keeps something below rsp", code.insns[k].va));
                     }
                     check = Some(inside);
                     k += count;

@@ -13,6 +13,7 @@ use crate::base::output_file::Sink;
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
+use crate::decode::reader::Reader;
 use crate::facts::held::{DwordRegs, StackRegs, is_got_jump};
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
@@ -27,8 +28,9 @@ use crate::insert::block_recorder::{self, Recorder};
 use crate::insert::code::Code;
 use crate::insert::guard;
 use crate::plan::checks::{self, Counts, Plan};
-use crate::plan::decision::Decision;
-use crate::plan::passes;
+use crate::plan::decision::{Decision, Decisions};
+use crate::plan::loop_tests::Strip;
+use crate::plan::{passes, strips};
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
 use crate::read::image::{Image, Kind};
@@ -40,7 +42,7 @@ use crate::write::new_code::script::{self, Script};
 use crate::write::new_code::versions::Versions;
 use crate::write::new_code::{emit, layout};
 use crate::write::runtime_blob::Blob;
-use iced_x86::Register;
+use iced_x86::{Instruction, Register};
 
 /// What a rewrite produced in memory.
 #[derive(Debug)]
@@ -152,6 +154,22 @@ impl Analysed<'_> {
         let Analysed { image, insns, cfg, computed, facts, .. } = self;
         let Registers { stack, live, .. } = registers;
         passes::run(&checks::Input { image, insns, cfg, computed, facts, stack, live, options })
+    }
+
+    /// Of guarded code: the loops of plain code that have copies without tests.
+    fn copied_loops(&self, registers: &Registers, decisions: &Decisions, options: &Options) -> Vec<Strip> {
+        let Analysed { image, insns, cfg, computed, facts, .. } = self;
+        let Registers { stack, live, red_zone, .. } = registers;
+        let options = &Options { screens: false, ..*options };
+        let mut reader = Reader::new(image, insns);
+        let mut insn = Instruction::default();
+        // Loads of jump tables are no part of it.
+        let reaches = |id| {
+            let bytes = reader.decode(id, &mut insn);
+            guard::is_aliased(&insn, &decisions.get(id), None, bytes)
+        };
+        let input = checks::Input { image, insns, cfg, computed, facts, stack, live, options };
+        strips::of_guarded(&input, decisions, red_zone, reaches)
     }
 
     /// What the emission must know; takes from the plan what it alone reads.
@@ -353,16 +371,20 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
     let mut learnt_count = 0;
     let (versions, plain) = match options.plain_version() {
         None => (Versions::one(&analysed.insns), None),
-        Some(options) => {
+        Some(plain_options) => {
             let is_tested =
                 |id| plan.decisions.get(id).is_tested() || matches!(plan.decisions.get(id), Decision::Refused(_));
             let versions = Versions::two(&analysed.insns, &analysed.frames, is_tested);
-            let mut of_plain = analysed.plan(&registers, &options);
+            let mut of_plain = analysed.plan(&registers, &plain_options);
             for id in learnable(&analysed.insns, &versions, &plan, learnt, options.as_shared) {
                 of_plain.decisions.take(id, &plan.decisions);
                 learnt_count += 1;
             }
-            (versions, Some(analysed.script(&registers, &mut of_plain, &options)))
+            if learnt_count > 0 && options.strips && options.copies {
+                of_plain.strips = analysed.copied_loops(&registers, &of_plain.decisions, &plain_options);
+            }
+            let script = analysed.script(&registers, &mut of_plain, &plain_options);
+            (versions, Some((script, of_plain.strips)))
         }
     };
     drop(registers);
@@ -376,8 +398,10 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
     drop((decisions, polls));
     let recorder = Recorder::new(options.blocks, false);
     let full = plain.is_some();
-    let passes = plain.into_iter().map(|script| Pass { script, strips: &[], full: false });
-    let passes = passes.chain([Pass { script, strips: &strips, full }]).collect();
+    let (plain, plain_strips) = plain.unzip();
+    let plain_strips = plain_strips.unwrap_or_default();
+    let plain = plain.map(|script| Pass { script, strips: &plain_strips, full: false });
+    let passes = plain.into_iter().chain([Pass { script, strips: &strips, full }]).collect();
     let code = emit::emit((image, insns), &versions, passes, tables.len(), options, (fuel, recorder));
     drop(strips);
     refuse(image, insns, &code)?;

@@ -398,8 +398,12 @@ impl Accesses {
 
     /// Each with the bytes that stand in front of it in plain code.
     pub fn all(&self) -> impl Iterator<Item = (InsnId, u32)> {
-        let behind = |id: InsnId| self.behind.binary_search_by_key(&id, |b| b.0).map_or(0, |k| self.behind[k].1);
-        self.tested.iter().map(move |&id| (id, behind(id)))
+        self.tested.iter().map(|&id| (id, self.in_front(id)))
+    }
+
+    /// How many bytes stand in front of an instruction in plain code.
+    pub(crate) fn in_front(&self, id: InsnId) -> u32 {
+        self.behind.binary_search_by_key(&id, |b| b.0).map_or(0, |k| self.behind[k].1)
     }
 }
 

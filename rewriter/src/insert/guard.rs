@@ -203,6 +203,12 @@ fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> usize {
     asm::jcc8(out, asm::CC_E)
 }
 
+/// Tests what may be done with a block and the next, counted from the one whose number is in `s`; the branch that is taken where that is not enough.
+pub(super) fn test_two(out: &mut Vec<u8>, s: u8, tag: u8, store: bool) -> usize {
+    compare_tag_at(out, s, tag, if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE });
+    asm::jcc32(out, asm::CC_B)
+}
+
 /// The bits of the own block's tag that allow an access.
 fn allowing(store: bool) -> u8 {
     if store { tags::WRITABLE } else { tags::READONLY | tags::WRITABLE }
@@ -216,8 +222,13 @@ fn test_tag(out: &mut Vec<u8>, s: u8, bits: u8) {
 
 /// `cmp byte gs:[s + T], number`
 fn compare_tag(out: &mut Vec<u8>, s: u8, number: u8) {
+    compare_tag_at(out, s, 0, number);
+}
+
+/// `cmp byte gs:[s + T + further], number`
+fn compare_tag_at(out: &mut Vec<u8>, s: u8, further: u8, number: u8) {
     out.push(GS);
-    asm::cmp8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), number);
+    asm::cmp8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32 + i32::from(further)), number);
 }
 
 /// More than 64 bytes: if the area is in shared memory, the gate makes all of it accessible, and the stub accesses it.

@@ -3,12 +3,13 @@
 //! Input: a planned [`Strip`]. Output: at the loop's head a comparison with the limit, in the cold buffer the tests. Who enters the loop
 //! begins at [`head`]'s first instruction, which says that nothing has been tested; the loop's own jump leads to the one behind it.
 
-use crate::base::options::{Options, Poll};
+use crate::base::options::{Access, Options, Poll};
 use crate::decode::insn::InsnId;
 use crate::decode::reader::Reader;
 use crate::decode::regs::{RegSet, written_by};
 use crate::insert::asm::{self, Mem, RSP};
 use crate::insert::code::{COLD_ALIGN, Code, Target};
+use crate::insert::guard;
 use crate::insert::instruments::{self, Instrument};
 use crate::insert::site::{RED_ZONE, Site, check_counter, count};
 use crate::insert::stubs::{group_call, take_back, word};
@@ -19,6 +20,9 @@ use crate::plan::strips;
 use blizzard_contract as contract;
 use blizzard_contract::Counter;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+
+/// Where a copy finds its limit that has no register for it: in the red zone, of which the program has nothing there.
+const BELOW: i32 = -8;
 
 /// A strip whose head has been emitted.
 pub struct Open<'x> {
@@ -47,6 +51,7 @@ pub const ENTRY_BYTES: u32 = 12;
 /// padding stands in front of it.
 pub const COPY_HEAD_BYTES: u32 = 14;
 const KEPT_HEAD_BYTES: u32 = 9;
+const BELOW_HEAD_BYTES: u32 = 11;
 pub const COPY_TAIL_BYTES: u32 = 11;
 
 /// Emits what runs when the loop is entered, and the comparison at its head.
@@ -110,6 +115,9 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
     test_streams(code, strip, &strip.streams, options, &mut denied);
     set_limit(code, strip, strip.iterations);
     leave(code, strip, copy.is_some(), body, &mut to_copy);
+    if is_guarded(options) {
+        denied.append(&mut element);
+    }
     if !element.is_empty() {
         element.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
         count_block(code, strip.first, 0);
@@ -117,7 +125,11 @@ pub fn tests(code: &mut Code, open: &Open, reader: &mut Reader, options: &Option
         set_limit(code, strip, strip.iterations);
         go_on(code, strip.first, body);
     }
-    near(code, strip, rung, denied, body);
+    if is_guarded(options) {
+        on_its_own(code, strip, rung, denied, body);
+    } else {
+        near(code, strip, rung, denied, body);
+    }
     if let Some(copy) = &strip.copy {
         let at = self::copy(code, open, copy, begin, reader, options);
         to_copy.into_iter().for_each(|fixup| code.cold.retarget(fixup, Target::Cold(at)));
@@ -171,6 +183,10 @@ fn test_streams(code: &mut Code, strip: &Strip, streams: &[Stream], options: &Op
         block_of(out, strip.scratch, stream, 0);
         for &tag in &stream.tags {
             count(out, options.count, check_counter(stream.store));
+            if is_guarded(options) {
+                denied.push(guard::test_two(out, strip.scratch, tag, stream.store));
+                continue;
+            }
             let place = Mem::base(strip.scratch, contract::TAG_TABLE_BASE as i32 + i32::from(tag));
             asm::test32(out, place, u32::from(bit(stream.store)) * 0x0101_0101);
             denied.push(asm::jcc32(out, asm::CC_NE));
@@ -185,15 +201,27 @@ fn set_limit(code: &mut Code, strip: &Strip, iterations: i32) {
     let out = &mut code.cold.bytes;
     asm::lea(out, strip.scratch, Mem::base(strip.counter, strip.step * iterations));
     asm::store64(out, word(strip.limit()).0, strip.scratch);
-    code.recorder.mark(strip.first, Class::Strip, if strip.spilled { 7 } else { 3 });
+    if strip.limit_below {
+        // Where the register is saved, rsp is lower.
+        let lower = if strip.spilled { RED_ZONE + 8 } else { 0 };
+        asm::store64(out, Mem::base(RSP, lower + BELOW), strip.scratch);
+    }
+    let inserted = 3 + if strip.spilled { 4 } else { 0 } + u32::from(strip.limit_below);
+    code.recorder.mark(strip.first, Class::Strip, inserted);
     restore(code, strip);
 }
 
 /// Emits the copy; where its first block begins. It compares with the limit in front of that, and goes back to the tests at `begin`.
 fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Reader, options: &Options) -> u32 {
     let Open { strip, first: behind, .. } = *open;
-    let kept = keeps_limit(code, strip, copy, behind, reader);
-    let padding = if kept { COPY_HEAD_BYTES - KEPT_HEAD_BYTES } else { 0 };
+    let copied = Copied { strip, copy, behind, guarded: is_guarded(options) };
+    let kept = !strip.limit_below && copied.keeps_limit(code, reader);
+    debug_assert!(kept || strip.limit_below || !is_guarded(options), "the word may be another loop's");
+    let padding = match (kept, strip.limit_below) {
+        (true, _) => COPY_HEAD_BYTES - KEPT_HEAD_BYTES,
+        (_, true) => COPY_HEAD_BYTES - BELOW_HEAD_BYTES,
+        _ => 0,
+    };
     let least = code.cold.pos() + padding;
     code.cold.bytes.resize(least.next_multiple_of(COLD_ALIGN) as usize, asm::NOP);
     let head = code.cold.pos();
@@ -201,6 +229,8 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     let limit = strip.limit();
     if kept {
         asm::cmp(&mut code.cold.bytes, strip.counter, strip.scratch);
+    } else if strip.limit_below {
+        asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, Mem::base(RSP, BELOW));
     } else {
         asm::cmp_reg_mem64(&mut code.cold.bytes, strip.counter, word(limit).0);
     }
@@ -214,7 +244,7 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     for k in 1..=copy.times {
         count_block(code, strip.first, strip.stop.0 - strip.first.0);
         for id in (strip.first.0..strip.stop.0 - 1).map(InsnId) {
-            let (from, access, stop) = copied(code, strip, copy, behind, id, reader);
+            let (from, access, stop) = copied.of(code, id, reader);
             let at = code.cold.pos();
             code.copy_hot(from..stop);
             code.moved.push((at, code.cold.pos(), id));
@@ -240,29 +270,45 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     first
 }
 
-/// The part of the hot buffer that a copy has of an instruction, and where in it the instruction itself begins: from, itself, to. `behind`: from the
-/// beginning of the first instruction's new code to the instruction, check included.
-fn copied(code: &Code, strip: &Strip, copy: &Copy, behind: u32, id: InsnId, reader: &mut Reader) -> (u32, u32, u32) {
-    let length = reader.decode(id, &mut Instruction::default()).len() as u32;
-    let begin = code.begin.get(id.ix()) + if id == strip.first { behind } else { 0 };
-    let stop = code.begin.get(id.ix() + 1);
-    let access = stop - length;
-    (if copy.elements.contains(&id) { access } else { begin }, access, stop)
+/// What a copy has of the hot buffer.
+struct Copied<'x> {
+    strip: &'x Strip,
+    copy: &'x Copy,
+    /// From the beginning of the first instruction's new code to the instruction, check included.
+    behind: u32,
+    /// The instructions have prefixes that the program's have not.
+    guarded: bool,
 }
 
-/// Whether the register of the tests, which holds the limit when they are left for the copy, holds it as long as the copy runs: nothing that
-/// stands there writes it, and it is dead at the loop's head.
-fn keeps_limit(code: &Code, strip: &Strip, copy: &Copy, behind: u32, reader: &mut Reader) -> bool {
-    let mut facts = InstructionInfoFactory::new();
-    let mut writes = |bytes: &[u8]| {
-        let mut insns = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter();
-        insns.any(|insn| written_by(facts.info(&insn)).contains(RegSet(1 << strip.scratch)))
-    };
-    !strip.spilled
-        && (strip.first.0..strip.stop.0 - 1).map(InsnId).all(|id| {
-            let (from, _, stop) = copied(code, strip, copy, behind, id, reader);
-            !writes(&code.hot.bytes[from as usize..stop as usize])
-        })
+impl Copied<'_> {
+    /// The part that is copied of an instruction, and where in it the instruction itself begins: from, itself, to.
+    fn of(&self, code: &Code, id: InsnId, reader: &mut Reader) -> (u32, u32, u32) {
+        let begin = code.begin.get(id.ix());
+        let stop = code.begin.get(id.ix() + 1);
+        let access = if self.guarded {
+            begin + code.accesses.in_front(id)
+        } else {
+            stop - reader.decode(id, &mut Instruction::default()).len() as u32
+        };
+        let begin = begin + if id == self.strip.first { self.behind } else { 0 };
+        (if self.copy.elements.contains(&id) { access } else { begin }, access, stop)
+    }
+
+    /// Whether the register of the tests, which holds the limit when they are left for the copy, holds it as long as the copy runs: nothing that
+    /// stands there writes it, and it is dead at the loop's head.
+    fn keeps_limit(&self, code: &Code, reader: &mut Reader) -> bool {
+        let Copied { strip, .. } = *self;
+        let mut facts = InstructionInfoFactory::new();
+        let mut writes = |bytes: &[u8]| {
+            let mut insns = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter();
+            insns.any(|insn| written_by(facts.info(&insn)).contains(RegSet(1 << strip.scratch)))
+        };
+        !strip.spilled
+            && (strip.first.0..strip.stop.0 - 1).map(InsnId).all(|id| {
+                let (from, _, stop) = self.of(code, id, reader);
+                !writes(&code.hot.bytes[from as usize..stop as usize])
+            })
+    }
 }
 
 /// Emits what tests, or acquires, for one iteration only; `rung`: the branch that found the doorbell rung.
@@ -290,15 +336,37 @@ fn near(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>,
         let out = &mut code.cold.bytes;
         let over = asm::jmp32(out);
         asm::land32(out, rung);
-        asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
-        code.stub_gate(contract::GATE_POLL, strip.first, RED_ZONE);
-        let out = &mut code.cold.bytes;
-        asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
-        asm::land32(out, over);
+        poll(code, strip.first);
+        asm::land32(&mut code.cold.bytes, over);
     }
     group_call(code, strip.first, (!strip.spilled).then_some(s), strip.chain);
     take_back(&mut code.cold.bytes, strip.limit());
     go_on(code, strip.first, body);
+}
+
+/// Of guarded code: emits what lets the loop run with the tests of its own accesses, for as many iterations as would have been tested at once: to ask
+/// before each of them costs more, and what denies one of them often denies more.
+fn on_its_own(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<usize>, body: u32) {
+    denied.into_iter().for_each(|at| asm::land32(&mut code.cold.bytes, at));
+    count_block(code, strip.first, 0);
+    set_limit(code, strip, strip.iterations);
+    go_on(code, strip.first, body);
+    let Some(rung) = rung else { return };
+    asm::land32(&mut code.cold.bytes, rung);
+    poll(code, strip.first);
+    take_back(&mut code.cold.bytes, strip.limit());
+    go_on(code, strip.first, body);
+}
+
+/// Lets the runtime handle messages.
+fn poll(code: &mut Code, id: InsnId) {
+    asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    code.stub_gate(contract::GATE_POLL, id, RED_ZONE);
+    asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+}
+
+fn is_guarded(options: &Options) -> bool {
+    options.access == Access::Guard
 }
 
 /// Puts the register back, if it was saved.

@@ -19,7 +19,7 @@ use crate::decode::reader::Reader;
 use crate::graph::cfg::BlockId;
 use crate::plan::checks::Input;
 use crate::plan::collect;
-use crate::plan::loop_tests::{Copy, REACH, Stream};
+use crate::plan::loop_tests::{Copy, Stream};
 use crate::plan::ranges::{Key, NO_REG, Range};
 use blizzard_contract as contract;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
@@ -59,19 +59,21 @@ pub fn is_copyable(input: &Input, b: BlockId, checks: &[InsnId]) -> bool {
 }
 
 /// The copy of a loop, if one pays. `iterations`: those that the tests tell of.
-pub fn plan(count: u32, iterations: i64, tables: &[Range], elements: Vec<InsnId>) -> Option<Copy> {
+/// `told`: of how many blocks one test tells.
+pub fn plan(count: u32, iterations: i64, tables: &[Range], elements: Vec<InsnId>, told: i64) -> Option<Copy> {
     let fits = |times: &u32| iterations % i64::from(*times) == 0 && count * times <= LONGEST;
     let times = TIMES.into_iter().find(fits).or((!elements.is_empty() && count <= LONGEST).then_some(1))?;
-    Some(Copy { times, tables: tables.iter().flat_map(tests).collect(), elements, private: false })
+    Some(Copy { times, tables: tables.iter().flat_map(|t| tests(t, told)).collect(), elements, private: false })
 }
 
 /// The tests of a table: as many from its first byte on as stay inside, and one that ends with the block of its last byte. A block behind the
 /// table may be another node's for ever.
-fn tests(table: &Range) -> Vec<Stream> {
+fn tests(table: &Range, blocks: i64) -> Vec<Stream> {
     let block = contract::BLOCK_BYTES as i32;
-    let told = REACH as i32 - 1;
+    let told = block * (blocks as i32 - 1);
     let (first, last) = (table.lo, table.hi - 1);
-    let tags: Vec<u8> = (0..).step_by(4).take_while(|t| first + block * t + told <= last).map(|t| t as u8).collect();
+    let tags: Vec<u8> =
+        (0..).step_by(blocks as usize).take_while(|t| first + block * t + told <= last).map(|t| t as u8).collect();
     let of = |lo: i32, tags: Vec<u8>| Stream { key: table.key, lo, store: table.store, tags };
     if tags.is_empty() {
         return vec![of(first, vec![0])];
@@ -177,12 +179,14 @@ mod tests {
         let key = Key { base: 1, index: NO_REG, scale: 1 };
         for bytes in 1..=TABLE as i32 {
             for at in [0, 1, 31, 62, 63] {
-                let streams = tests(&Range { key, lo: at, hi: at + bytes, store: false });
-                let tags = streams.iter().flat_map(|s| s.tags.iter().map(|&t| s.lo / 64 + i32::from(t)));
-                let tested: BTreeSet<i32> = tags.flat_map(|t| t..t + 4).collect();
-                let touched: BTreeSet<i32> = (at / 64..=(at + bytes - 1) / 64).collect();
-                assert!(tested.is_superset(&touched), "{bytes} bytes at {at}");
-                assert!(bytes < REACH as i32 || tested == touched, "{bytes} bytes at {at}");
+                for told in [2, 4] {
+                    let streams = tests(&Range { key, lo: at, hi: at + bytes, store: false }, told);
+                    let tags = streams.iter().flat_map(|s| s.tags.iter().map(|&t| s.lo / 64 + i32::from(t)));
+                    let tested: BTreeSet<i32> = tags.flat_map(|t| t..t + told as i32).collect();
+                    let touched: BTreeSet<i32> = (at / 64..=(at + bytes - 1) / 64).collect();
+                    assert!(tested.is_superset(&touched), "{bytes} bytes at {at}");
+                    assert!(bytes < 64 * (told as i32 - 1) + 1 || tested == touched, "{bytes} bytes at {at}");
+                }
             }
         }
     }
@@ -192,7 +196,7 @@ mod tests {
         let key = Key { base: 1, index: NO_REG, scale: 1 };
         let table = [Range { key, lo: 0, hi: 1024, store: false }];
         let times = |count, iterations, tables: &[Range]| {
-            plan(count, iterations, tables, vec![InsnId(0); tables.len()]).map(|c| c.times)
+            plan(count, iterations, tables, vec![InsnId(0); tables.len()], 4).map(|c| c.times)
         };
         assert_eq!(times(5, 128, &table), Some(4));
         assert_eq!(times(9, 6, &[]), Some(2));

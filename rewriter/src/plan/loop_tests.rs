@@ -2,12 +2,18 @@
 //!
 //! Input: what [`crate::plan::strips`] and [`crate::plan::copies`] decide. Output: [`Strip`], which [`crate::insert::strip`] turns into bytes.
 
+use crate::base::options::{Access, Options};
 use crate::decode::insn::InsnId;
 use crate::plan::ranges::{Key, NO_REG, Range};
 use blizzard_contract as contract;
 
-/// One test looks at four tags: so many bytes from the tested address on are known, wherever in its block it lies.
+/// Four tags: so many bytes from the tested address on are known, wherever in its block it lies.
 pub const REACH: i64 = 3 * contract::BLOCK_BYTES as i64 + 1;
+
+/// Of how many blocks one test tells: a comparison of four tags; in guarded code a tag speaks for its block and the next.
+pub fn told_at_once(options: &Options) -> i64 {
+    if options.access == Access::Guard { 2 } else { 4 }
+}
 
 /// Which way the compared register steps, and so which limit is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +29,7 @@ pub struct Stream {
     /// First byte that is tested, in terms of the registers at the head.
     pub lo: i32,
     pub store: bool,
-    /// Tests of four tags each: the first of them, counted from that of `lo`.
+    /// Tests that tell of four blocks each, in guarded code of two ([`told_at_once`]): the first of them, counted from that of `lo`.
     pub tags: Vec<u8>,
 }
 
@@ -54,6 +60,8 @@ pub struct Strip {
     /// The register that the tests use; whether it must be saved and restored.
     pub scratch: u8,
     pub spilled: bool,
+    /// Of guarded code: the copy finds its limit in the first word below rsp, not in that register.
+    pub limit_below: bool,
     /// Iterations that the tests cover.
     pub iterations: i32,
     pub streams: Vec<Stream>,
@@ -80,7 +88,7 @@ pub struct Copy {
     pub times: u32,
     /// What is tested beside the streams of the strip.
     pub tables: Vec<Stream>,
-    /// The accesses that these tests, or screens, cover.
+    /// The accesses that these tests, or screens, cover; of guarded code, all that have no test in the copy.
     pub elements: Vec<InsnId>,
     /// It runs only where the screens find everything private.
     pub private: bool,

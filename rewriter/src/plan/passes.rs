@@ -16,7 +16,7 @@ pub fn run(input: &Input) -> Plan {
     let mut decisions = decide::decide(input);
     input.image.give_back();
     let checks = options.checks.loads() || options.checks.stores();
-    // Full versions are entered anywhere, so each access has a test of its own.
+    // Full versions are entered anywhere, so each access has a test of its own. Plain code that has learnt has copies of loops (`strips::of_guarded`).
     let apart = !checks || options.access == Access::Guard;
     if apart || !options.merge && !options.across && !options.strips {
         return Plan { decisions, polls, counts, fuel, ..Plan::default() };

@@ -18,11 +18,13 @@
 
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
+use crate::facts::red_zone::RedZone;
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::{Check, Fuel, Input, State};
-use crate::plan::collect::Code;
+use crate::plan::checks::{Check, Fuel, Input, Polls, State};
+use crate::plan::collect::{self, Code};
 use crate::plan::copies;
-use crate::plan::loop_tests::{Copy, REACH, Screen, Stream, Strip};
+use crate::plan::decision::Decisions;
+use crate::plan::loop_tests::{Copy, REACH, Screen, Stream, Strip, told_at_once};
 use crate::plan::ranges::{Key, NO_REG, Range, SPAN};
 use blizzard_contract as contract;
 
@@ -34,7 +36,7 @@ const SHORTEST: i64 = 8;
 const WIDEST: i64 = 128;
 /// Last tag that is tested, counted from the first: the tag table ends a page above the program's last address.
 const LAST_TAG: i64 = 60;
-/// Most tests of one strip.
+/// Most tests of one strip, each of four tags.
 const TESTS: usize = 24;
 /// Most streams of one strip; most screens of its tests.
 const STREAMS: usize = 8;
@@ -85,6 +87,38 @@ pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
     strips
 }
 
+/// Of guarded code: the loops of plain code that have a copy. The loop itself keeps the test of each access, so that who is in full code, or comes from a
+/// handler, may go on anywhere in it. `reaches`: whether an access goes to the alias behind its test; `red_zone`: where the program keeps nothing below rsp.
+pub fn of_guarded(
+    input: &Input,
+    decisions: &Decisions,
+    red_zone: &RedZone,
+    mut reaches: impl FnMut(InsnId) -> bool,
+) -> Vec<Strip> {
+    let code = collect::collect(input, decisions, &Polls::default());
+    let mut live_before = Vec::new();
+    let whole = |&(b, live): &(BlockId, RegSet)| {
+        let (mut strip, covered) = plan(input, &code, b, live)?;
+        let (first, stop) = (strip.first.ix(), strip.stop.ix());
+        let copy = strip.copy.as_mut()?;
+        copy.elements.extend(covered.into_iter().map(|c| code.checks[c].id));
+        // The limit that counts is in a register, or below rsp: the word may be that of another loop by now. Checks take the first register that is free.
+        live_before.clear();
+        input.live.before_each(input.cfg, input.facts, b, &mut live_before);
+        let is_taken = |id: InsnId| {
+            let free = RegSet::GPRS.without(live_before[id.ix() - first]).without(RegSet::RSP);
+            !copy.elements.contains(&id) && free.gprs().next().is_none_or(|r| r >= strip.scratch)
+        };
+        let mut checks = code.checks_of(b).map(|c| code.checks[c].id);
+        let is_written = || code.steps.range(first..stop).any(|s| s.writes(strip.scratch));
+        strip.limit_below = strip.spilled || is_written() || checks.clone().any(is_taken);
+        // Where a function begins that may be redirected, nothing stands in front.
+        let begins = input.insns.starts.binary_search(&strip.first).is_ok();
+        (!begins && (!strip.limit_below || red_zone.is_free(b)) && checks.all(&mut reaches)).then_some(strip)
+    };
+    code.loops.iter().filter_map(whole).collect()
+}
+
 /// The strip of a loop and the checks that it covers, if it has one.
 fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<usize>)> {
     let cfg = input.cfg;
@@ -115,7 +149,7 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     let writes = |r: &u8| (first..stop).any(|i| code.steps[i].writes(*r));
     let written = (0..NO_REG).filter(writes).fold(RegSet::NONE, |set, r| set | RegSet(1 << r));
     let (scratch, spilled) = scratch(&groups, counter, live, written)?;
-    let (iterations, streams) = shape(&groups)?;
+    let (iterations, streams) = shape(&groups, told_at_once(input.options))?;
     step.checked_mul(iterations as i32)?;
     let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
     let (copy, elements) = copy.map_or_else(Default::default, |(copy, elements)| (Some(copy), elements));
@@ -130,6 +164,7 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
         step,
         scratch,
         spilled,
+        limit_below: false,
         iterations: iterations as i32,
         streams,
         screens,
@@ -185,10 +220,11 @@ fn copy(
     // Tags are not tested for all that may be anywhere behind a register.
     let private = !anchored.is_empty();
     let (tables, iterations) = if private { (&[][..], LONGEST) } else { (&tables[..], iterations) };
-    let copy = copies::plan(block.stop.0 - block.first.0, iterations, tables, elements)?;
+    let told = told_at_once(input.options);
+    let copy = copies::plan(block.stop.0 - block.first.0, iterations, tables, elements, told)?;
     let tests: usize = copy.tables.iter().map(|t| t.tags.len()).sum();
     let checks: Vec<InsnId> = code.checks_of(b).map(|c| code.checks[c].id).collect();
-    let fits = copy.tables.len() + groups.len() <= STREAMS && tests <= TESTS;
+    let fits = copy.tables.len() + groups.len() <= STREAMS && tests <= most_tests(told);
     (fits && copies::is_copyable(input, b, &checks)).then_some((Copy { private, ..copy }, ranges))
 }
 
@@ -266,7 +302,7 @@ fn scratch(groups: &[Group], counter: u8, live: RegSet, written: RegSet) -> Opti
 }
 
 /// How many iterations are tested at once, and how.
-fn shape(groups: &[Group]) -> Option<(i64, Vec<Stream>)> {
+fn shape(groups: &[Group], told: i64) -> Option<(i64, Vec<Stream>)> {
     let width = |g: &Group| i64::from(g.range.hi) - i64::from(g.range.lo);
     let by_one_test = |g: &Group| if g.stride == 0 { LONGEST } else { (REACH - width(g)) / g.stride.abs() + 1 };
     // A copy of the loop has its block twice or four times.
@@ -274,30 +310,38 @@ fn shape(groups: &[Group]) -> Option<(i64, Vec<Stream>)> {
     let simple = whole(groups.iter().map(by_one_test).min()?.min(LONGEST));
     let choices = if simple >= SHORTEST { simple..=simple } else { 2..=SHORTEST };
     for iterations in choices.rev() {
-        let streams: Option<Vec<Stream>> = groups.iter().map(|g| stream(g, iterations)).collect();
+        let streams: Option<Vec<Stream>> = groups.iter().map(|g| stream(g, iterations, told)).collect();
         let Some(streams) = streams else { continue };
         let tests: usize = streams.iter().map(|s| s.tags.len()).sum();
         let cost = FRAME + 2 * (streams.len() + tests) as i64;
-        if tests <= TESTS && cost < iterations * CHECK * groups.len() as i64 {
+        if tests <= most_tests(told) && cost < iterations * CHECK * groups.len() as i64 {
             return Some((iterations, streams));
         }
     }
     None
 }
 
-/// The tests of one stream for so many iterations. `None`: it goes too far.
-fn stream(g: &Group, iterations: i64) -> Option<Stream> {
+/// The most tests of one strip, each of which tells of so many blocks.
+fn most_tests(told: i64) -> usize {
+    TESTS * 4 / told as usize
+}
+
+/// The tests of one stream for so many iterations, each of which tells of so many blocks. `None`: it goes too far.
+fn stream(g: &Group, iterations: i64, told: i64) -> Option<Stream> {
     let (block, stride) = (contract::BLOCK_BYTES as i64, g.stride.abs());
     let width = i64::from(g.range.hi) - i64::from(g.range.lo);
     let (behind, total) = ((iterations - 1) * g.stride, width + (iterations - 1) * stride);
     let mut tags: Vec<i64> = vec![0];
     if stride <= REACH {
         // Side by side.
-        while block * (tags.len() as i64 * 4 - 1) + 1 < total {
-            tags.push(tags.len() as i64 * 4);
+        while block * (tags.len() as i64 * told - 1) + 1 < total {
+            tags.push(tags.len() as i64 * told);
         }
     } else {
-        tags = (0..iterations).map(|j| j * stride / block).collect();
+        // The last byte of an iteration, counted from where the block of its first test begins.
+        let last = |j: i64| j * stride % block + width - 1;
+        let more = |j: i64| (0..).step_by(told as usize).take_while(move |t| *t == 0 || block * (t - 1) < last(j));
+        tags = (0..iterations).flat_map(|j| more(j).map(move |t| j * stride / block + t)).collect();
     }
     if tags.last().is_some_and(|&t| t > LAST_TAG) {
         return None;

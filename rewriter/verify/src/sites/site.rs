@@ -108,6 +108,8 @@ pub struct Proven {
 pub(crate) enum Test {
     /// The tags of so many blocks from the address on have none of the bits.
     Tags { lin: Lin, tags: u8, mask: u32 },
+    /// Of guarded code: the tag of the address's block is at least this number, which tells of that block and the next.
+    Level { lin: Lin, level: u8 },
     /// The address has a bit that shared memory does not have, nor anything that is near the address ([`blizzard_contract::PRIVATE_REACH`]).
     Private(Lin),
 }
@@ -147,13 +149,23 @@ pub struct Strip {
     pub(crate) copy: Option<Copy>,
 }
 
+/// What holds the limit while a copy runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// The limit's word.
+    Word,
+    Register(u8),
+    /// The first word below rsp, of guarded code.
+    Below,
+}
+
 /// A copy of the loop in cold code, the block several times over. Of its instructions nothing is known yet but how control goes.
 #[derive(Clone, Debug)]
 pub struct Copy {
     /// Index of its comparison with the limit, to which its own jump leads.
     pub(crate) head: usize,
-    /// The register that it compares with, which holds the limit when the copy is entered; none: the limit's word.
-    pub(crate) limit: Option<u8>,
+    /// What it compares with, which holds the limit when the copy is entered.
+    pub(crate) limit: Held,
     /// Where it goes when the loop ends.
     pub(crate) exit: u64,
     /// The first instruction of each block, and the jump behind its last.

@@ -11,12 +11,15 @@
 use crate::decode::effects::{ALL_FLAGS, Flow, RSP};
 use crate::decode::insn::{Insn, NONE, PREFIXED, WIDE};
 use crate::sites::gates::{Gate, chain, lane_descriptor_va};
-use crate::sites::site::{Context, Copy, Kind, Limit, Site, Strip, Test, Way};
+use crate::sites::site::{Context, Copy, Held, Kind, Limit, Site, Strip, Test, Way};
 use crate::sites::symbolic::{Cond, Lin, State, Step, Val, is_taken_back, none_of};
 use blizzard_contract as contract;
 
 /// Instructions of all ways through the tests.
 const LONGEST: usize = 2000;
+
+/// Where a copy may find its limit, counted from rsp.
+const BELOW: i64 = -8;
 
 /// The limit that an instruction compares a register with.
 pub(crate) fn compared(i: &Insn) -> Option<u64> {
@@ -82,6 +85,9 @@ fn judge(
     let Walk { rung, silent, ways, copy, .. } = walk;
     if cx.polls && rung.is_empty() {
         return Err("the tests of the loop do not poll".into());
+    }
+    if cx.guard && copy.as_ref().is_none_or(|copy| copy.limit == Held::Word) {
+        return Err("the tests of the loop lead into no copy with a limit of its own".into());
     }
     if rung.iter().any(|at| silent.contains(at)) {
         return Err("the tests of the loop find the doorbell rung, and do not call its gate".into());
@@ -162,6 +168,15 @@ impl Walk<'_, '_> {
                     state.cond = None;
                     leads.push((target, state.clone()));
                 }
+                // Taken when the tag is lower.
+                Step::Branch { cc: 2, target } => {
+                    let Some(Cond::Level { lin, level: level @ 1.. }) = cond else {
+                        return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va));
+                    };
+                    way.tests.push(Test::Level { lin, level });
+                    state.cond = None;
+                    leads.push((target, state.clone()));
+                }
                 // Taken when the bit is clear.
                 Step::Branch { cc: 3, target } => {
                     let Some(Cond::Private { lin }) = cond else {
@@ -201,22 +216,29 @@ impl Walk<'_, '_> {
         let head = first - 2;
         let (compare, branch) = (&cold.insns[head], &cold.insns[head + 1]);
         let registers = compare.op == 0x39 && compare.mem.is_none() && compare.has(WIDE) && !compare.has(PREFIXED);
-        let limit = (registers && branch.flow == Flow::Cond && branch.target == self.tests).then_some(compare.r1);
-        if limit.is_none() && compared(compare) != Some(self.word) {
-            return Ok(false);
-        }
+        let plain = compare.op == 0x3b && compare.has(WIDE) && !compare.has(PREFIXED);
+        let below = plain && compare.mem.is_some_and(|m| (m.base, m.index, m.disp, m.seg) == (RSP, NONE, BELOW, 0));
+        let to_tests = branch.flow == Flow::Cond && branch.target == self.tests;
+        let limit = match compared(compare) {
+            Some(word) if word == self.word => Held::Word,
+            _ if registers && to_tests => Held::Register(compare.r1),
+            _ if self.cx.guard && below && to_tests => Held::Below,
+            _ => return Ok(false),
+        };
         let bad = |what: &str| Err(format!("the copy of the loop at {to:#x} {what}"));
         let counter = if compare.r0 < 16 { compare.r0 } else { compare.r1 };
         let leads = branch.flow == Flow::Cond && branch.op == (0x180 | self.cc) && branch.target == self.tests;
         if counter != self.counter || !leads || compare.end() != branch.va || branch.end() != to {
             return bad("does not compare the register with the limit");
         }
-        if let Some(r) = limit
-            && !state.limit.is_some_and(|(word, value)| {
-                r < 16 && word == self.word && matches!(value, Val::Lin(_)) && state.regs[usize::from(r)] == value
-            })
-        {
-            return bad("compares with a register that does not hold the limit");
+        let held = match limit {
+            Held::Word => None,
+            Held::Register(r) => state.regs.get(usize::from(r)).copied(),
+            Held::Below => Some(state.slot(BELOW)),
+        };
+        let holds = |(word, value)| word == self.word && matches!(value, Val::Lin(_)) && held == Some(value);
+        if limit != Held::Word && !state.limit.is_some_and(holds) {
+            return bad("compares with what does not hold the limit");
         }
         if self.copy.is_some() {
             return if self.copy.as_ref().is_some_and(|c| c.head == head) { Ok(true) } else { bad("is another one") };
@@ -283,10 +305,12 @@ impl Walk<'_, '_> {
         if to != self.body {
             return Err(format!("the tests lead to {to:#x} at {from:#x}, which is not the loop's body"));
         }
-        if state.rsp() != Some(0) || state.undo_pending() || state.uses_red_zone() {
+        let (word, value) = state.limit.ok_or_else(|| format!("the tests set no limit before {from:#x}"))?;
+        let is_limit = |slot| self.cx.guard && slot == (BELOW, value);
+        if state.rsp() != Some(0) || state.undo_pending() || !state.in_red_zone().all(is_limit) {
             return Err(format!("the tests leave something to be undone at {from:#x}"));
         }
-        let (word, value) = state.limit.ok_or_else(|| format!("the tests set no limit before {from:#x}"))?;
+        self.site.red_zone |= state.uses_red_zone();
         way.limit = match value {
             _ if word != self.word => return Err("the tests set another limit than that of the loop".into()),
             value if is_taken_back((word, value)) => Limit::Here,

@@ -11,7 +11,7 @@ use blizzard_contract as contract;
 
 /// Bytes below rsp that belong to the program.
 const RED_ZONE: i64 = 128;
-/// Furthest tag from that of an address which inserted code looks at: the table ends a page behind the last address of a program.
+/// Furthest tags from that of an address which inserted code looks at, four from there on: the table ends a page behind the last address of a program.
 const FURTHEST: u64 = 60;
 
 /// `base + index * scale + disp` over initial register values, plus the word that a bit offset selects.
@@ -171,7 +171,12 @@ impl State {
 
     /// Registers are, or were, kept in the red zone: below rsp as it was, and not below 128 bytes more.
     pub fn uses_red_zone(&self) -> bool {
-        self.slots.iter().any(|s| s.0 >= -RED_ZONE)
+        self.in_red_zone().next().is_some()
+    }
+
+    /// What is kept in the red zone: where, counted from rsp, and what.
+    pub fn in_red_zone(&self) -> impl Iterator<Item = (i64, Val)> {
+        self.slots.iter().copied().filter(|s| s.0 >= -RED_ZONE)
     }
 
     /// Something saved has not been put back yet.
@@ -320,7 +325,10 @@ impl State {
                 self.regs[i.r0 as usize] = self.regs[i.r1 as usize];
             }
             (0x89, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.explicit_register() < 16 => {
-                let at = self.below_rsp(m.disp)?;
+                // Below rsp, or in the program's red zone where rsp is lower than the program's.
+                let lower = self.rsp()?;
+                let above = Some(lower + m.disp).filter(|at| m.disp >= 0 && (-RED_ZONE..=-8).contains(at));
+                let at = self.below_rsp(m.disp).or(above)?;
                 self.set_slot(at, self.regs[i.explicit_register() as usize]);
             }
             (0x8b, Some(m)) if wide && m.base == RSP && m.index == NONE && m.seg == 0 && i.r0 < 16 && i.r0 != RSP => {
@@ -403,8 +411,11 @@ impl State {
                 self.carry = Some(false);
             }
             (0x80, Some(m)) if i.ext == 7 && i.size == 1 => {
+                // A tag so many blocks further on.
+                let further = (m.disp as u64).wrapping_sub(contract::TAG_TABLE_BASE);
                 (self.guard && is_tag_test_at_alias(i)).then_some(())?;
-                let Val::Block(lin) = self.regs[usize::from(m.base)] else { return None };
+                let Val::Block(mut lin) = self.regs[usize::from(m.base)] else { return None };
+                lin.disp = lin.disp.wrapping_add((further * contract::BLOCK_BYTES) as i64);
                 self.clobber_flags(0);
                 self.cond = Some(Cond::Level { lin, level: i.imm as u8 });
             }
@@ -483,7 +494,8 @@ impl State {
 /// `test byte gs:[s+T], bits` or `cmp byte gs:[s+T], number`, without another prefix.
 pub(crate) fn is_tag_test_at_alias(i: &Insn) -> bool {
     let Some(m) = i.mem.filter(|m| m.base < 16) else { return false };
-    let tag = m.index == NONE && m.seg == GS && m.disp as u64 == contract::TAG_TABLE_BASE && i.size == 1;
+    let further = (m.disp as u64).wrapping_sub(contract::TAG_TABLE_BASE);
+    let tag = m.index == NONE && m.seg == GS && further < FURTHEST + 4 && i.size == 1;
     // Prefix, opcode, ModR/M, displacement, number; REX; SIB.
     let bytes = 1 + 1 + 1 + 4 + 1 + u8::from(m.base >= 8) + u8::from(m.base & 7 == 4);
     tag && i.len == bytes && matches!((i.op, i.ext), (0xf6, 0) | (0x80, 7))

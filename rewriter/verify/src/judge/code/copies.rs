@@ -7,19 +7,22 @@
 //! Source: `rewriter/SEQUENCES.md`, "Copies of loops".
 
 use crate::decode::effects::{Flow, RSP, Touch, bit};
-use crate::decode::insn::{ADDR32, Insn, MASKED, NONE, PREFIXED, RIP, WIDE};
+use crate::decode::insn::{ADDR32, GS, Insn, MASKED, NONE, PREFIXED, RIP, WIDE};
 use crate::facts::dwords::leaves_32_bits;
 use crate::facts::exempt::{Class, classify};
 use crate::file::module::Section;
 use crate::judge::code::prover::{Need, Prover, STRIP, ordinary, tested, undo};
-use crate::sites::site::{Copy, Kind, Limit, Site, Strip, Test, get};
+use crate::sites::guarded::{has_prefix, required_mask};
+use crate::sites::site::{Copy, Held, Kind, Limit, Site, Strip, Test, Way, get};
 use crate::sites::symbolic::Lin;
+use blizzard_contract::{self as contract, guard_tags as tags};
 
+const STORE: u32 = contract::TAG_NO_STORE as u32;
 /// Most bytes of a table.
 const TABLE: i64 = 1 << 16;
 /// No index of 32 bits, times eight, leads farther, access included. No tests of tags tell of so many bytes.
 const FARTHEST: i64 = 1 << 36;
-const _: () = assert!(STRIP * (1 << 15) < FARTHEST && (FARTHEST as u64) < blizzard_contract::PRIVATE_REACH / 4);
+const _: () = assert!(STRIP * (1 << 15) < FARTHEST && (FARTHEST as u64) < contract::PRIVATE_REACH / 4);
 
 /// An instruction of the program in a block of a copy.
 struct Copied<'x> {
@@ -49,6 +52,11 @@ impl<'x> Prover<'x, '_> {
                 _ => return Err("the compared register does not step onto the limit".into()),
             }
         }
+        // How long the loop runs by itself says no more than when to ask again.
+        let alike = |way: &Way| way.limit == Limit::Here || ways.iter().any(|w| way.limit == Limit::Plus(w.0 * step));
+        if self.cx.guard && !strip.ways.iter().all(alike) {
+            return Err("the loop runs by itself longer than its copy".into());
+        }
         self.leaves_as_the_loop(strip, copy)?;
         self.keeps_limit(copy)?;
         for block in &copy.blocks {
@@ -57,6 +65,7 @@ impl<'x> Prover<'x, '_> {
                 self.goes_on_in_the_loop(site, &list[n])?;
                 self.is_known(site, &list, n, &ways)?;
             }
+            self.are_needed(&list, &ways)?;
         }
         Ok(())
     }
@@ -79,9 +88,10 @@ impl<'x> Prover<'x, '_> {
         Ok(())
     }
 
-    /// Nothing in the copy changes the register that holds the limit.
+    /// Nothing in the copy changes the register that holds the limit. (Below rsp the program has nothing: `red_zone`. No check of a copy keeps anything there:
+    /// [`Prover::block`].)
     fn keeps_limit(&self, copy: &Copy) -> Result<(), String> {
-        let Some(limit) = copy.limit else { return Ok(()) };
+        let Held::Register(limit) = copy.limit else { return Ok(()) };
         let code = &self.cx.cold.insns;
         match copy.blocks.iter().flat_map(|b| &code[b.start..=b.end]).find(|i| i.fx.writes & bit(limit) != 0) {
             Some(i) => Err(format!("the limit's register changes at {:#x}", i.va)),
@@ -106,6 +116,9 @@ impl<'x> Prover<'x, '_> {
                 if k < cold.end && self.is_same(hot, k) {
                     if k + count > cold.end || !(0..count).all(|n| self.is_same(hot + n, k + n)) {
                         return Err(format!("the check at {:#x} is not that of the loop", code.insns[k].va));
+                    }
+                    if inside.red_zone {
+                        return Err(format!("the check at {:#x} keeps something below rsp", code.insns[k].va));
                     }
                     check = Some(inside);
                     k += count;
@@ -162,6 +175,8 @@ impl<'x> Prover<'x, '_> {
     fn is_known(&self, site: &Site, list: &[Copied], n: usize, ways: &[(i64, &[Test])]) -> Result<(), String> {
         let text = &self.cx.text.insns;
         let i = &text[list[n].hot];
+        // Where no program has operands with %gs, that is the alias.
+        let at_alias = self.cx.guard && has_prefix(self.cx, i, GS);
         undo(i, Need { lin: Lin::reg(NONE), bytes: 1, store: false })?;
         if i.fx.writes & bit(RSP) != 0 {
             return Err(format!("rsp moves at {:#x}", i.va));
@@ -170,18 +185,23 @@ impl<'x> Prover<'x, '_> {
             return Ok(());
         }
         let unknown = || Err(format!("the access of {:#x} is neither checked nor tested", i.va));
+        if at_alias && i.mem.is_none_or(|mem| mem.seg != GS) {
+            return unknown();
+        }
         let (Some((lin, access)), Some(mem)) = (ordinary(i), &i.mem) else {
             // A string instruction that only loads, where loads are not checked.
             return if matches!(classify(self.cx, i, 0), Class::Open(_)) { unknown() } else { Ok(()) };
         };
         let wanted = access.writes() && self.cx.check_stores || access.reads() && self.cx.check_loads;
-        if !wanted || mem.seg != 0 || i.has(ADDR32) || mem.index == NONE && mem.base == RSP {
+        if !at_alias && (!wanted || mem.seg != 0 || i.has(ADDR32) || mem.index == NONE && mem.base == RSP) {
             return Ok(());
         }
-        if i.has(MASKED) || !(1..=64).contains(&i.size) || mem.base == RSP {
+        let private = self.cx.guard && !at_alias;
+        if private || i.has(MASKED | ADDR32) || !(1..=64).contains(&i.size) || mem.base == RSP {
             return unknown();
         }
-        let need = Need { lin, bytes: i.size.into(), store: access.writes() && self.cx.check_stores };
+        let store = required_mask(self.cx, access) == STORE;
+        let need = Need { lin, bytes: i.size.into(), store };
         if self.is_checked_before(list, n, need) || self.is_tested(site, list, n, need, ways) {
             return Ok(());
         }
@@ -200,6 +220,29 @@ impl<'x> Prover<'x, '_> {
             }
         }
         unknown()
+    }
+
+    /// Where tests ask for the right to store, something is stored.
+    fn are_needed(&self, list: &[Copied], ways: &[(i64, &[Test])]) -> Result<(), String> {
+        let text = &self.cx.text.insns;
+        let stored = |n: usize| {
+            let (lin, access) = ordinary(&text[list[n].hot]).filter(|o| required_mask(self.cx, o.1) == STORE)?;
+            let at_head = move |lin| {
+                let need = Need { lin, bytes: 1, store: access.writes() };
+                list[..n].iter().rev().try_fold(need, |need, one| undo(&text[one.hot], need)).ok()
+            };
+            let parts = [lin, Lin { disp: 0, ..Lin::reg(lin.base) }, Lin { disp: 0, ..Lin::reg(lin.index) }];
+            Some(parts.into_iter().filter_map(at_head).map(|need| Lin { disp: 0, ..need.lin }))
+        };
+        let stored: Vec<Lin> = (0..list.len()).filter_map(stored).flatten().collect();
+        for test in ways.iter().flat_map(|way| way.1) {
+            if let Test::Level { lin, level: tags::BOTH_WRITABLE } = test
+                && !stored.contains(&Lin { disp: 0, ..*lin })
+            {
+                return Err("the tests ask for the right to store, and nothing stores".into());
+            }
+        }
+        Ok(())
     }
 
     /// The base is known to be private on all ways, as far as an index of 32 bits may lead to both sides.

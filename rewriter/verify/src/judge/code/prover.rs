@@ -11,7 +11,7 @@ use crate::graph::blocks::Graph;
 use crate::sites::gates::{Ranged, chain};
 use crate::sites::site::{Context, Proven, Site, Sites, Test, get};
 use crate::sites::symbolic::Lin;
-use blizzard_contract as contract;
+use blizzard_contract::{self as contract, guard_tags as tags};
 use foldhash::{HashMap, HashMapExt};
 
 /// What a range of a chain is needed for: from, to, whether something stores.
@@ -143,7 +143,9 @@ impl<'x, 'a> Prover<'x, 'a> {
             k -= 1;
             if get(&self.sites.inserted, k) {
                 let inside = self.site_before(k + 1).filter(|s| s.start >= site.access).ok_or("a gate in a loop")?;
-                if inside.touched & now.registers() != 0 {
+                // In guarded code only copies ask, which have no test that keeps a register elsewhere.
+                let changed = if self.cx.guard { inside.dirty } else { inside.touched };
+                if changed & now.registers() != 0 {
                     return Err("a check in the loop changes a register that the need is named by".into());
                 }
                 k = inside.start;
@@ -175,7 +177,7 @@ impl<'x, 'a> Prover<'x, 'a> {
 
 /// Stretches of bytes, first and last, that tests tell to be accessible, of addresses that are formed as the need's is.
 ///
-/// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. What lies
+/// A test of *n* tags tells of the bytes up to the first one of its last block, wherever in its block the first one lies. In guarded code one tag does of two. What lies
 /// between two bytes at most a block apart is in the block of one of them. A private address tells of what is near on both sides.
 pub(crate) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
     const BLOCK: i64 = contract::BLOCK_BYTES as i64;
@@ -187,6 +189,10 @@ pub(crate) fn tested(tests: &[Test], need: &Need) -> Vec<(i64, i64)> {
             let for_loads = *mask == repeated(contract::TAG_NO_LOAD.into(), *tags) && !need.store;
             let right = same(lin) && matches!(tags, 1 | 4) && (for_stores || for_loads);
             right.then_some((lin.disp, lin.disp + BLOCK * (i64::from(*tags) - 1)))
+        }
+        Test::Level { lin, level } => {
+            let right = *level == tags::BOTH_WRITABLE || *level == tags::BOTH_READABLE && !need.store;
+            (same(lin) && right).then_some((lin.disp, lin.disp + BLOCK))
         }
         Test::Private(lin) => same(lin).then_some((lin.disp.saturating_sub(NEAR), lin.disp.saturating_add(NEAR))),
     };

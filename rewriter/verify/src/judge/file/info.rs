@@ -101,7 +101,8 @@ fn flags(m: &Module, text: &Code, sites: &Sites, code: [(&Code, &Sites); 2], aud
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {
         match s.kind {
             Kind::Poll => polls = true,
-            Kind::Strip => strips = true,
+            // In guarded code the limit that counts is in a register.
+            Kind::Strip => strips = !m.is_guarded(),
             Kind::StackTest => {}
             _ => {
                 let touch = text.insns.get(s.access).map(|i| i.touch);

@@ -53,10 +53,18 @@ impl<'x> Version<'x> {
 
     /// Where somebody lands. `None` where no instruction begins, or a sequence has begun before.
     pub(crate) fn landing(&self, va: u64) -> Option<Landing> {
-        let k = self.code.at(va).filter(|&k| !get(&self.sites.protected, k))?;
+        let k = self.code.at(va)?;
+        let k = if get(&self.sites.protected, k) { self.loop_at(k)? } else { k };
         let at = self.own_from(k);
         let on = k..*self.own.get(at)? as usize;
         Some(Landing { at, from: k, polls: self.polls(on.clone()), breaks: self.breaks(on) })
+    }
+
+    /// Where the loop is entered whose own jump leads to this instruction, a comparison with the limit of what has been tested.
+    fn loop_at(&self, inner: usize) -> Option<usize> {
+        let at = self.sites.list.partition_point(|s| s.start < inner).checked_sub(1)?;
+        let site = &self.sites.list[at];
+        (site.strip.as_ref()?.inner == inner).then_some(site.start)
     }
 
     /// Whether there is a breakpoint among these instructions.

@@ -40,6 +40,13 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
     let alias = contract::SEGMENT_BASE + contract::ALIAS_DISTANCE;
     let alias = alias..alias + contract::SEGMENT_WINDOW_BYTES;
     at_alias.extend(tag_tests(v, cold));
+    // What stands in copies of loops is proven with them, of plain code alone.
+    let copies = v.plain.sites.list.iter().filter_map(|s| s.strip.as_ref()?.copy.as_ref());
+    at_alias.extend(copies.flat_map(|c| &c.blocks).flat_map(|b| &cold.insns[b.clone()]).map(|i| i.va));
+    for s in v.full.sites.list.iter().filter(|s| s.kind == Kind::Strip) {
+        let va = v.full.insn(s.start).va;
+        audit.finding(va, m.place(va), "a loop of full code tests for several iterations");
+    }
     let hot = v.plain.code.insns.iter().chain(&v.full.code.insns).map(|i| (i, bytes(m, i)));
     let mut numbers = 0;
     for (i, bytes) in hot.chain(cold.insns.iter().map(|i| (i, cold_bytes(m, i)))) {

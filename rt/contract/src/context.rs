@@ -96,10 +96,12 @@ pub enum Counter {
     GeneratedCode,
     /// Accesses to shared memory that faulted in plain code and went on in full code.
     UntestedAccesses,
+    /// Minimum blocks whose data went to nodes that have copies (protocol update).
+    BlocksPushed,
 }
 
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 44;
+pub const COUNTER_COUNT: usize = 45;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -146,6 +148,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "asked_ahead",
     "generated_code",
     "untested_accesses",
+    "blocks_pushed",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -188,7 +191,7 @@ pub struct SharedContext {
 }
 
 /// Arenas of one node at most.
-pub const OWN_ARENAS: usize = 84;
+pub const OWN_ARENAS: usize = 112;
 
 /// An arena of shared memory, as its owner keeps it, for the launcher, which looks up what an address belongs to.
 #[repr(C)]
@@ -365,6 +368,6 @@ pub mod node_phase {
 
 const _: () = {
     assert!(size_of::<SharedContext>() == CONTEXT_BYTES as usize);
-    assert!(Counter::UntestedAccesses as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::BlocksPushed as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

@@ -15,7 +15,7 @@ use crate::sync::state::Sync;
 use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::engine::access::Engine;
-use blizzard_protocol::ids::{NodeId, NodeSet};
+use blizzard_protocol::ids::NodeId;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 
@@ -27,8 +27,6 @@ pub struct Node {
     pub sync: Sync,
     /// By arena: the first address that was never handed out, as far as this node knows.
     pub handed_out: Slice<u64>,
-    /// Nodes that this one has written to since its last fence.
-    pub written: NodeSet,
     pub clock: WaitClock,
     pub disturbance: Disturbance,
     pub spinning: Spinning,
@@ -72,7 +70,6 @@ impl Node {
             links,
             engine: Engine::new(region.protocol(), region.header())?,
             sync: Sync::new(region.header().nodes)?,
-            written: NodeSet::EMPTY,
             clock: WaitClock::start(),
             disturbance: Disturbance::default(),
             spinning: Spinning::default(),

@@ -13,7 +13,7 @@ COLOURS = ["#888888", "#6baed6", "#2171b5", "#f0a030"]
 LONGEST = 1.5
 
 folder = pathlib.Path(__file__).parent
-table = (folder / "RESULTS.md").read_text().split("## All six", 1)[1].split("\n## ", 1)[0]
+table = (folder / "RESULTS.md").read_text().split("## All six", 1)[1].split("\nLines of C", 1)[0]
 rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")]
 header, rows = rows[0], rows[2:]
 columns = [header.index(form) for form in FORMS]

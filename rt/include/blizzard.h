@@ -37,8 +37,8 @@ void *bz_alloc(size_t bytes);
 void *bz_alloc_on(unsigned home, size_t bytes);
 
 /* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels, never what a program
- * computes. Source: Reinhardt 1996, section 2.3. */
-enum { BZ_PROTOCOL_DEFAULT, BZ_PROTOCOL_STACHE, BZ_PROTOCOL_MCM, BZ_PROTOCOL_SEQUENTIAL };
+ * computes (but for BZ_PROTOCOL_UPDATE, for programs that use none of the calls that flush). Source: Reinhardt 1996, section 2.3. */
+enum { BZ_PROTOCOL_DEFAULT, BZ_PROTOCOL_STACHE, BZ_PROTOCOL_MCM, BZ_PROTOCOL_SEQUENTIAL, BZ_PROTOCOL_UPDATE };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
@@ -49,11 +49,12 @@ typedef struct bz_attributes {
      * for. Slices cost two messages for each other node when memory is allocated; freed memory keeps its homes, so it is used again for the same size first. */
     uint32_t homes;
     uint32_t node;
-    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is. */
+    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is. BZ_PROTOCOL_UPDATE, which is for single allocations only: see
+     * "Flushes" below; all others are sequentially consistent. */
     uint32_t protocol;
 } bz_attributes_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Each combination that is not the run's own has a part of the segment of its own: for the
- * policies a 256th of it (256 MiB of 64 GiB), for BZ_HOMES_NODE a 128th to a 64th of the node's part (256 MiB with two nodes). NULL when
+ * policies a 256th of it (256 MiB of 64 GiB), for BZ_HOMES_NODE a 256th to a 128th of the node's part (128 MiB with two nodes). NULL when
  * that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
@@ -184,6 +185,19 @@ void bz_broadcast(unsigned root, void *p, size_t bytes);
 void bz_remote_write(unsigned node, void *to, const void *from, size_t bytes);
 /* Returns when all remote writes of the caller have happened. */
 void bz_remote_fence(void);
+
+/* ---- Flushes ----
+ *
+ * Memory with BZ_PROTOCOL_UPDATE has one usual writer: the home of its pages (`.homes = BZ_HOMES_NODE`). It stores without a message, and readers keep their copies:
+ * a flush of the home sends what it has stored since to those that have loaded from it before. Flushes are in these calls, before anything else: bz_barrier,
+ * bz_barrier_wait, the reductions, bz_broadcast, bz_unlock, bz_event_set, bz_event_clear, bz_publish, bz_flush, bz_remote_fence, the end of the program.
+ * - A load on another node gives what the home had at the end of its last flush that has returned, or something newer. So whoever is told by one of these
+ *   calls finds what was stored before it. Who is told otherwise, by a word in other shared memory for example, finds it if bz_flush came before.
+ * - Loads of one word on one node never go back to an older value. Different words, of one block as well, may be of different flushes until the flush returns.
+ * - No store is lost. Another node that stores (bz_fetch_op and atomics too) first gets the block from everybody, as with stache; for these stores
+ *   nobody needs a flush. Each such change of the writer costs the misses that it costs with stache. */
+/* Flushes, and returns when all readers have what the caller has stored. */
+void bz_flush(void);
 
 /* ---- Creating nodes ----
  *

@@ -33,8 +33,8 @@ pub fn blizzard<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comm
 }
 
 /// The protocols that a run of several nodes is tried with.
-pub const PROTOCOLS: [&str; list::COUNT] = {
-    let mut names = [""; list::COUNT];
+pub const PROTOCOLS: [&str; list::OF_RUNS] = {
+    let mut names = [""; list::OF_RUNS];
     let mut at = 0;
     while at < names.len() {
         names[at] = list::ALL[at].name();

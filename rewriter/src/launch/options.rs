@@ -20,10 +20,10 @@ impl Protocol {
 }
 
 /// All of them.
-pub const PROTOCOLS: [Protocol; protocols::COUNT] = {
-    let mut all = [Protocol(protocols::ALL[0]); protocols::COUNT];
+pub const PROTOCOLS: [Protocol; protocols::OF_RUNS] = {
+    let mut all = [Protocol(protocols::ALL[0]); protocols::OF_RUNS];
     let mut number = 0;
-    while number < protocols::COUNT {
+    while number < protocols::OF_RUNS {
         all[number] = Protocol(protocols::ALL[number]);
         number += 1;
     }

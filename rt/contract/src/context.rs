@@ -105,10 +105,12 @@ pub enum Counter {
     HintsLost,
     /// Copies that `bz_check_in` has given back.
     BlocksCheckedIn,
+    /// Minimum blocks whose data went to nodes that have copies (protocol update).
+    BlocksPushed,
 }
 
 /// How many counters there are.
-pub const COUNTER_COUNT: usize = 50;
+pub const COUNTER_COUNT: usize = 51;
 /// Their names in statistics files, by index.
 pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "load_checks",
@@ -161,6 +163,7 @@ pub const COUNTER_NAMES: [&str; COUNTER_COUNT] = [
     "hints_late",
     "hints_lost",
     "blocks_checked_in",
+    "blocks_pushed",
 ];
 
 /// Layout of the shared context page. One writer group per cache line.
@@ -203,7 +206,7 @@ pub struct SharedContext {
 }
 
 /// Arenas of one node at most.
-pub const OWN_ARENAS: usize = 84;
+pub const OWN_ARENAS: usize = 112;
 
 /// An arena of shared memory, as its owner keeps it, for the launcher, which looks up what an address belongs to.
 #[repr(C)]
@@ -383,6 +386,6 @@ pub mod node_phase {
 
 const _: () = {
     assert!(size_of::<SharedContext>() == CONTEXT_BYTES as usize);
-    assert!(Counter::BlocksCheckedIn as usize + 1 == COUNTER_COUNT);
+    assert!(Counter::BlocksPushed as usize + 1 == COUNTER_COUNT);
     assert!(core::mem::offset_of!(SharedContext, activity) == 64);
 };

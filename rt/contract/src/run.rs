@@ -123,8 +123,10 @@ pub const TEMPEST_BUFFER_DEFAULT_BYTES: u64 = 256 << 20;
 pub const STAGE_PIECE_BYTES: u64 = 32 << 10;
 /// Pieces that a staging area has room for.
 pub const STAGE_PLACES: u64 = 16;
+/// How many more follow for what flushes push.
+pub const PUSH_PLACES: u64 = 16;
 /// Bytes of a node's staging area: a page, and the pieces.
-pub const STAGE_BYTES: u64 = CONTEXT_BYTES + STAGE_PLACES * STAGE_PIECE_BYTES;
+pub const STAGE_BYTES: u64 = CONTEXT_BYTES + (STAGE_PLACES + PUSH_PLACES) * STAGE_PIECE_BYTES;
 /// Bytes of one ring slot: header and one minimum block, two cache lines.
 pub const SLOT_BYTES: u64 = 128;
 /// Bytes in front of a ring's slots: the consumer's index, which has two cache lines for itself, and one more slot.

@@ -88,6 +88,12 @@ listed! {
         /// A protocol that is not the run's own is not asked what it still has to do.
         OtherProtocolIsForgotten,
 
+        // Of update.
+        /// A reader that comes between flushes makes the home forget what the others have not got.
+        ReaderHidesStores,
+        /// What was flushed once is not looked at by later flushes.
+        FlushForgetsReaders,
+
         // Of bulk transfers.
         /// The last piece of a transfer is not waited for.
         BulkEndsEarly,

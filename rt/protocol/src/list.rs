@@ -4,9 +4,10 @@
 //! ([`ProtocolId`]) and the numbers of its messages.
 
 use crate::bugs::has_bug;
+use crate::ids::{Block, Data};
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, PART, Row};
+use crate::protocol::messages::{Incoming, PART, PUSH, Row};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{Idled, Protocol};
 use crate::storage::Storage;
@@ -149,6 +150,29 @@ macro_rules! protocols {
                 }
             }
 
+            /// Whether one that is not sequentially consistent serves blocks.
+            #[inline]
+            pub(crate) fn flushes(&self) -> bool {
+                self.ready >> OF_RUNS != 0
+            }
+
+            #[inline]
+            pub(crate) fn flush<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+                match self.only {
+                    $($number => self.$name.flush(env),)*
+                    _ => {
+                        $(self.$name.flush(env);)*
+                    }
+                }
+            }
+
+            pub(crate) fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
+                match site.protocol.0 {
+                    $($number => self.$name.pushed(env, site, part, data),)*
+                    _ => {}
+                }
+            }
+
             #[inline]
             pub(crate) fn has_put_off_work(&self, pins: &Pins) -> bool {
                 match self.only {
@@ -205,10 +229,20 @@ protocols! {
     0 stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, "Invalidations through a directory at the home; busy blocks queue requests";
     1 mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, "After the M-Machine: busy blocks refuse requests, which are sent again";
     2 sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, "No copies: a block is at one node at a time";
+    3 update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, "For allocations: the home stores, and pushes to its readers at barriers";
 }
 
 /// How many there are.
 pub const COUNT: usize = LIST.len();
+
+/// How many of them runs may have; they are the first.
+pub const OF_RUNS: usize = {
+    let mut count = 0;
+    while count < COUNT && ProtocolId(count as u8).is_sequentially_consistent() {
+        count += 1;
+    }
+    count
+};
 
 /// All of them.
 pub static ALL: [ProtocolId; COUNT] = {
@@ -234,6 +268,11 @@ impl ProtocolId {
 
     pub const fn name(self) -> &'static str {
         LIST[self.0 as usize].0
+    }
+
+    /// Whether runs may have it: each access then finds the latest value. Otherwise it is for allocations that ask for it.
+    pub const fn is_sequentially_consistent(self) -> bool {
+        !matches!(self.name().as_bytes(), b"update")
     }
 
     /// One line for users.
@@ -291,12 +330,12 @@ pub const ANSWERS: u64 = {
     set
 };
 
-// Each protocol has its sixteen numbers, of which the first is none. The last number of all is that of parts.
+// Each protocol has its sixteen numbers, of which the first is none. The last numbers of all are those of pushes and parts.
 const _: () = {
-    assert!(COUNT <= MAX_PROTOCOLS && PART == MAX_PROTOCOLS as u16 * MESSAGES - 1);
+    assert!(COUNT <= MAX_PROTOCOLS && PART == MAX_PROTOCOLS as u16 * MESSAGES - 1 && PUSH == PART - 1);
     let mut protocol = 0;
     while protocol < COUNT {
-        assert!(ROWS[protocol].len() < MESSAGES as usize - (protocol == MAX_PROTOCOLS - 1) as usize);
+        assert!(ROWS[protocol].len() < MESSAGES as usize - 2 * (protocol == MAX_PROTOCOLS - 1) as usize);
         protocol += 1;
     }
 };

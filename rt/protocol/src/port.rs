@@ -79,6 +79,10 @@ pub trait Port {
     /// Sends a message about a minimum block to another node.
     fn send(&mut self, to: NodeId, number: u16, block: Block, data: Option<&Data>);
 
+    /// Sends the data of a minimum block of this home to a node that has a copy, as a [`PUSH`](crate::protocol::messages::PUSH) in the order of messages, at the
+    /// latest when the engine's flush returns.
+    fn push(&mut self, to: NodeId, block: Block, data: &Data);
+
     fn count(&self, counter: Counter);
 
     /// Reports an error and ends the run.

@@ -53,6 +53,7 @@ mod sys {
         pub fn bz_fetch_op_u64(p: *mut u64, op: u32, v: u64, expected: u64) -> u64;
         pub fn bz_remote_write(node: u32, to: *mut c_void, from: *const c_void, bytes: usize);
         pub safe fn bz_remote_fence();
+        pub safe fn bz_flush();
         pub safe fn bz_barrier_new() -> *mut c_void;
         pub fn bz_barrier_wait(barrier: *mut c_void, nodes: u32) -> i32;
         pub safe fn bz_event_new() -> *mut c_void;
@@ -301,6 +302,9 @@ pub enum Protocol {
     Stache,
     Mcm,
     Sequential,
+    /// One node stores, the pages' home; barriers and the like send what it has stored to those that have loaded it before. Not sequentially consistent:
+    /// see [`flush`].
+    Update,
 }
 
 /// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.
@@ -532,6 +536,12 @@ pub fn remote_fence() {
     sys::bz_remote_fence();
 }
 
+/// Returns when all nodes that have loaded memory with [`Protocol::Update`] have what this node, its home, has stored into it. Barriers, reductions, broadcasts,
+/// unlocks, events and publications begin with the same. A load elsewhere gives what the home had at its last flush, or something newer.
+pub fn flush() {
+    sys::bz_flush();
+}
+
 /// Node 0 makes an object, and all nodes get it.
 fn shared_object(slot: u32, make: impl FnOnce() -> *mut c_void) -> NonNull<c_void> {
     if node() == 0 {
@@ -650,8 +660,8 @@ mod tests {
         for (block, bytes) in sizes {
             assert!(block == BlockSize::OfTheRun || block.bytes() == bytes);
             for homes in [Homes::OfTheRun, Homes::RoundRobin, Homes::FirstTouch, Homes::Node(0), Homes::Slices] {
-                let words =
-                    alloc_with::<AtomicU64>(100, Attributes { block, homes, protocol: Protocol::Mcm }).expect("memory");
+                let words = alloc_with::<AtomicU64>(100, Attributes { block, homes, protocol: Protocol::Update })
+                    .expect("memory");
                 assert!((words.as_ptr() as usize).is_multiple_of(bytes as usize));
                 assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
                 words[99].store(1, Ordering::Relaxed);
@@ -725,6 +735,7 @@ mod tests {
         // SAFETY: two words that are changed by others at any time, as atomics may be.
         unsafe { remote_write(0, TARGET.as_ptr().cast_mut().cast::<u64>(), &[6, 7]) };
         remote_fence();
+        flush();
         assert_eq!(TARGET.each_ref().map(|word| word.load(Ordering::SeqCst)), [6, 7]);
         let counter = Counter::shared(23, 5);
         assert_eq!((counter.op(Op::AddF64, 0, 0), counter.op(Op::Add, 2, 0), counter.op(Op::Add, 0, 0)), (5, 5, 7));

@@ -11,18 +11,20 @@ use crate::links::bugs;
 use crate::links::ending;
 use crate::links::instruments::{self, Step};
 use crate::links::members::{self, Members};
+use crate::links::pushes::{Piece, Pushes};
 use crate::memory::homes::{HomeTable, Homes, Place};
 use crate::memory::region::{Context, Region};
 use crate::memory::tags::Space;
-use crate::messages::kinds;
+use crate::messages::kinds::{self, id};
 use crate::transport::endpoint::Transport;
 use crate::transport::interface::Urgency;
 use crate::transport::message::Message;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 #[cfg(any(feature = "planted", test))]
 use blizzard_protocol::bugs::Bug;
-use blizzard_protocol::ids::{Block, Data, NodeId};
+use blizzard_protocol::ids::{Block, Data, NodeId, NodeSet};
 use blizzard_protocol::port::{Port, Site};
+use blizzard_protocol::protocol::messages::PUSH;
 use blizzard_protocol::tag::Tag;
 use core::fmt;
 
@@ -36,6 +38,10 @@ pub struct Links {
     pub home_table: HomeTable,
     pub transport: Transport,
     pub members: Members,
+    /// Nodes that this one has written to, or pushed to, since its last fence.
+    pub written: NodeSet,
+    /// Of the flush in progress.
+    pushes: Pushes,
     /// Messages of this node to itself, not handled yet.
     to_self: Queue<Message>,
 }
@@ -115,6 +121,17 @@ impl Port for Links {
         instruments::stamp(&self.context, Step::Sent);
     }
 
+    fn push(&mut self, to: NodeId, block: Block, data: &Data) {
+        self.written = self.written.with(to);
+        if let Some(piece) = self.pushes.take_full(to) {
+            self.post_piece(to, piece);
+        }
+        if !self.pushes.add(&self.region, [self.me, to], block, data) {
+            Port::send(self, to, PUSH, block, Some(data));
+        }
+        Links::count(self, Counter::BlocksPushed);
+    }
+
     #[inline]
     fn count(&self, counter: Counter) {
         Links::count(self, counter);
@@ -152,6 +169,8 @@ impl Links {
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) }?,
             members: Members::new(&region),
+            written: NodeSet::EMPTY,
+            pushes: Pushes::NONE,
             to_self: Queue::new(),
         })
     }
@@ -164,6 +183,27 @@ impl Links {
     /// How many nodes there are. In a run whose nodes are created node 0 alone knows; others say how many there can be.
     pub fn participants(&self) -> u32 {
         self.members.count(self.me).unwrap_or(self.homes.nodes())
+    }
+
+    /// From here on pushes are collected.
+    pub fn begin_flush(&mut self) {
+        self.pushes.begin(&self.region);
+    }
+
+    /// What is collected goes; the caller waits for those who get it.
+    pub fn end_flush(&mut self) {
+        self.pushes.end();
+        for to in (0..self.homes.nodes()).filter_map(NodeId::new) {
+            if let Some(piece) = self.pushes.take(to) {
+                self.post_piece(to, piece);
+            }
+        }
+    }
+
+    fn post_piece(&mut self, to: NodeId, piece: Piece) {
+        self.context.add_alone(Counter::BytesSent, piece.bytes());
+        let args = [piece.place, piece.blocks, 0];
+        self.post(to, Message { handler: id::BLOCK_PUSHES, args, ..Message::default() });
     }
 
     /// Counts one event.

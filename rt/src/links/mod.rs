@@ -20,6 +20,9 @@ pub mod members;
 // What is wrong with a node that does not answer.
 pub mod silence;
 
+// Many blocks in one message.
+pub mod pushes;
+
 // The segment, the homes and the peers.
 pub mod links;
 

@@ -7,9 +7,9 @@
 //!
 //! ```text
 //! SEGMENT_BASE                                            + half
-//! | the run's own arena                    | 41 reserved slices   | zone of node 0 | zone of node 1 | ...
+//! | the run's own arena                    | 55 reserved slices   | zone of node 0 | zone of node 1 | ...
 //! | its protocol, its block size, its policy | a 128th or less each |
-//!                                                   zone: | the run's own | 20 reserved slices, a 64th or less each | pool, 16 such |
+//!                                                   zone: | the run's own | 27 reserved slices, a 128th or less each | pool, 32 such |
 //! ```
 //!
 //! A zone's pool is for the node's small allocations with the run's own attributes: who allocates asks nobody. Its pages have their homes by turn, as those of the
@@ -33,9 +33,9 @@ const AT_HOME: usize = COUNT * BLOCK_SIZES;
 pub const IN_ZONE: usize = 2 * AT_HOME;
 /// What a reserved slice has at most: a part of the half, or of a zone.
 const LOWER_SLICES: u64 = 128;
-const ZONE_SLICES: u64 = 64;
+const ZONE_SLICES: u64 = 128;
 /// Slices of a zone's pool.
-const POOL_SLICES: usize = 16;
+const POOL_SLICES: usize = 32;
 /// Slices of a zone.
 const IN_SLICES: usize = POOL_SLICES + AT_HOME - 1;
 const _: () = assert!(

@@ -86,8 +86,8 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if header.rules_off != 0 && (!header.rules_off.is_multiple_of(8) || !inside(header.rules_off, least_rules)) {
         return Err("the rules of allocations are misplaced");
     }
-    if ProtocolId::new(header.protocol).is_none() {
-        return Err("it names a coherence protocol that this runtime does not have");
+    if !ProtocolId::new(header.protocol).is_some_and(ProtocolId::is_sequentially_consistent) {
+        return Err("it names a coherence protocol that this runtime does not have, or not for whole runs");
     }
     if BlockSize::new(header.block_bytes.into()).is_none() {
         return Err("the block size is no power of two from 64 to 4096");

@@ -44,7 +44,7 @@ macro_rules! kinds {
     ($($number:literal $constant:ident $name:ident $route:ident $data:tt $urgency:ident;)*) => {
         /// Numbers of the kinds. Those below [`OWN`] are messages of protocols, and the parts of data that come before them.
         pub mod id {
-            pub use blizzard_protocol::protocol::messages::PART as BLOCK_PART;
+            pub use blizzard_protocol::protocol::messages::{PART as BLOCK_PART, PUSH as BLOCK_PUSH};
             $(pub const $constant: u16 = $number;)*
         }
 
@@ -115,6 +115,7 @@ kinds! {
     106 BULK_TAKEN BulkTaken Any 0 Call;
     107 SLICES Slices Any 0 Call;
     108 SLICES_KNOWN SlicesKnown Any 0 Answer;
+    109 BLOCK_PUSHES BlockPushes Any 0 Call;
 }
 
 /// The kinds of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
@@ -131,6 +132,8 @@ const OF_PROTOCOLS: &[Option<Row>; OWN as usize] = &{
     }
     all[id::BLOCK_PART as usize] =
         Some(Row { name: "BlockPart", route: Route::WithHome, data_bytes: BLOCK_BYTES as u8 });
+    all[id::BLOCK_PUSH as usize] =
+        Some(Row { name: "BlockPush", route: Route::WithHome, data_bytes: BLOCK_BYTES as u8 });
     all
 };
 
@@ -186,6 +189,6 @@ mod tests {
             [id::COLLECTIVE_DONE, id::LOCK_TRIED, id::HOME_IS, id::BLOCK_PART].map(urgency),
             [Urgency::Answer; 4]
         );
-        assert!(row(0).is_none() && row(id::SLICES_KNOWN + 1).is_none());
+        assert!(row(0).is_none() && row(id::BLOCK_PUSHES + 1).is_none());
     }
 }

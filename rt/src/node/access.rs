@@ -10,6 +10,7 @@
 //!   owner when an address is beyond what it knows.
 
 use crate::links::bugs::has_bug;
+use crate::links::pushes::{self, PIECE_BLOCKS};
 use crate::memory::homes::{ArenaId, PAGE_BYTES};
 use crate::messages::kinds::id;
 use crate::node::alarm;
@@ -17,10 +18,11 @@ use crate::node::node::Node;
 use crate::transport::message::Message;
 use crate::transport::patience::Patience;
 use crate::transport::patience::Wait;
-use blizzard_contract::{BLOCK_BYTES, Counter};
+use blizzard_contract::{BLOCK_BYTES, Counter, PUSH_PLACES};
 use blizzard_protocol::engine::access::Progress;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::port::{Port, Site};
+use blizzard_protocol::protocol::messages::PUSH;
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
 use blizzard_protocol::protocol::seam::PREFETCHES;
 use blizzard_protocol::tag::Tag;
@@ -426,4 +428,21 @@ pub fn on_slices(node: &mut Node, from: NodeId, message: &Message) {
 pub fn on_message(node: &mut Node, from: NodeId, message: &Message) {
     let data = (u64::from(message.length) == BLOCK_BYTES).then_some(&message.data);
     node.engine.message(&mut node.links, from, message.handler, message.addr, data);
+}
+
+/// A home pushes many blocks. `args`: the place of the piece, and how many blocks it has.
+pub fn on_pushes(node: &mut Node, from: NodeId, message: &Message) {
+    let [place, blocks, _] = message.args;
+    if place >= PUSH_PLACES || blocks > PIECE_BLOCKS {
+        return node.count(Counter::MessagesRejected);
+    }
+    for at in 0..blocks {
+        let (addr, data) = pushes::read(&node.region, from, place, at);
+        let is_its = node.space.contains(addr) && node.home_table.home_of(&node.homes, addr) == Some(from);
+        if is_its && addr.is_multiple_of(BLOCK_BYTES) {
+            node.engine.message(&mut node.links, from, PUSH, addr, Some(&data));
+        } else {
+            node.count(Counter::MessagesRejected);
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::sync::state::Sync;
 use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::engine::access::Engine;
-use blizzard_protocol::ids::{NodeId, NodeSet};
+use blizzard_protocol::ids::NodeId;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 
@@ -28,8 +28,6 @@ pub struct Node {
     pub sync: Sync,
     /// By arena: the first address that was never handed out, as far as this node knows.
     pub handed_out: Slice<u64>,
-    /// Nodes that this one has written to since its last fence.
-    pub written: NodeSet,
     pub clock: WaitClock,
     pub disturbance: Disturbance,
     pub spinning: Spinning,
@@ -74,7 +72,6 @@ impl Node {
             links,
             engine: Engine::new(region.protocol(), region.header())?,
             sync: Sync::new(region.header().nodes)?,
-            written: NodeSet::EMPTY,
             clock: WaitClock::start(),
             disturbance: Disturbance::default(),
             spinning: Spinning::default(),

@@ -15,7 +15,7 @@ int main(void) {
     if (me == 0) {
         bz_attributes_t *all = bz_alloc(SIZES * HOMES * sizeof *all);
         for (unsigned k = 0; k < SIZES * HOMES; k++)
-            all[k] = (bz_attributes_t){k % SIZES ? 32u << k % SIZES : 0, k / SIZES, k % nodes, (k + k / SIZES) % 4};
+            all[k] = (bz_attributes_t){k % SIZES ? 32u << k % SIZES : 0, k / SIZES, k % nodes, (k + k / SIZES) % 5};
         bz_publish(0, all);
     }
     bz_attributes_t *all = bz_lookup(0);

@@ -9,7 +9,7 @@ use clap::Args;
 /// How shared memory works.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Coherence protocol of shared memory
+    /// Coherence protocol of shared memory; `update` is for single allocations (`bz_alloc_with`)
     #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
     protocol: Protocol,
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never

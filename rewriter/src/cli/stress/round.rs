@@ -6,7 +6,7 @@
 
 use crate::launch::options::{HomePolicy, PROTOCOLS, Protocol};
 use blizzard_contract as contract;
-use blizzard_protocol::list::COUNT;
+use blizzard_protocol::list::OF_RUNS;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::Path;
@@ -140,7 +140,7 @@ impl Round {
                 block_bytes: pick(&sizes),
                 homes: pick(&[0, 1, 2, 3, 4]),
                 node: pick(&[0, 1, 2, 3]),
-                protocol: pick(&(0..=COUNT as u32).collect::<Vec<_>>()),
+                protocol: pick(&(0..=OF_RUNS as u32).collect::<Vec<_>>()),
             };
             let block_bytes = if fixed.block_bytes.is_none() && own { drawn.block_bytes } else { 0 };
             let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
@@ -264,7 +264,7 @@ mod tests {
         let pieces: Vec<Piece> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
         assert_eq!(pieces.iter().map(|p| p.block_bytes).collect::<HashSet<_>>().len(), BLOCK_BYTES.len() + 1);
         assert_eq!(pieces.iter().map(|p| p.homes).collect::<HashSet<_>>().len(), PIECE_HOMES.len());
-        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + COUNT);
+        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + OF_RUNS);
         assert_eq!(pieces.iter().filter(|p| p.homes == 3).map(|p| p.node).collect::<HashSet<_>>().len(), 4);
         for count in 1..=MOST_PIECES {
             assert!(rounds.iter().any(|r| r.pieces.iter().flatten().count() == count), "{count}");

@@ -19,7 +19,7 @@ use crate::ids::{Block, Data, NodeId};
 use crate::list::Protocols;
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, PART, reject};
+use crate::protocol::messages::{Incoming, PART, PUSH, reject};
 use crate::protocol::parts::Parts;
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::Idled;
@@ -251,7 +251,10 @@ impl<M: Storage> Engine<M> {
     #[inline]
     pub fn message<P: Port>(&mut self, port: &mut P, from: NodeId, number: u16, addr: u64, data: Option<&Data>) {
         let Some(site) = port.site(addr) else { return self.message_too_early(port, (from, number, addr), data) };
-        if self.pins.contains(site.block) || (!self.held.is_empty() && self.is_held(port, site.block)) {
+        // A push changes no tag, and the access in progress has not loaded yet.
+        if (self.pins.contains(site.block) && number != PUSH)
+            || (!self.held.is_empty() && self.is_held(port, site.block))
+        {
             return self.put_aside(port, (from, number, addr), data);
         }
         self.event(port, &site, (from, number, addr), data);
@@ -301,6 +304,9 @@ impl<M: Storage> Engine<M> {
         if number == PART {
             return self.part_arrived(port, site, from, addr, data);
         }
+        if number == PUSH {
+            return self.push_arrived(port, site, from, addr, data);
+        }
         // Only data follows its parts.
         if data.is_some() && site.bytes != BLOCK_BYTES {
             let source = if has_bug!(port, PartsInOnePlace) { NodeId::FIRST } else { from };
@@ -321,6 +327,28 @@ impl<M: Storage> Engine<M> {
         if !data.is_some_and(|data| self.parts.arrives(source, block, place, data)) {
             reject(port);
         }
+    }
+}
+
+impl<M: Storage> Engine<M> {
+    #[inline(never)]
+    fn push_arrived<P: Port>(&mut self, port: &mut P, site: &Site, from: NodeId, addr: u64, data: Option<&Data>) {
+        let Some(data) = data.filter(|_| site.home == from) else { return reject(port) };
+        let (protocols, mut env) = self.parts(port);
+        protocols.pushed(&mut env, site, Block::of(addr), data);
+    }
+
+    /// Whether any protocol that serves blocks has something to flush.
+    #[inline]
+    pub fn flushes(&self) -> bool {
+        self.protocols.flushes()
+    }
+
+    /// The program tells others that it has stored: sends what protocols keep until then.
+    #[inline]
+    pub fn flush<P: Port>(&mut self, port: &mut P) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.flush(&mut env);
     }
 }
 

@@ -6,6 +6,8 @@ use blizzard_contract::Counter;
 
 /// Number of the message with a part of a block's data that is not the last.
 pub const PART: u16 = 63;
+/// Number of the message by which a home brings the copy of a minimum block up to date, unasked ([`Port::push`]).
+pub const PUSH: u16 = 62;
 
 /// One kind of message of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

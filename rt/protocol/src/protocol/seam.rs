@@ -3,10 +3,10 @@
 //! A protocol owns the states of its blocks and the meaning of its messages. All that it does not own is the engine's: which blocks are pinned, messages put
 //! aside, blocks larger than a message, requests ahead, replacement, first touch.
 
-use crate::ids::{Block, NodeId, PAGE_BYTES};
+use crate::ids::{Block, Data, NodeId, PAGE_BYTES};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
-use crate::protocol::messages::Incoming;
+use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
 use crate::storage::Storage;
 use crate::tag::Tag;
@@ -79,6 +79,14 @@ pub trait Protocol<M: Storage>: Sized {
     /// The longest sleep of a node in a wait, in ns.
     fn longest_sleep(&self) -> u64 {
         u64::MAX
+    }
+
+    /// The program tells others that it has stored: what they have copies of goes to them ([`Port::push`]). For protocols that are not sequentially consistent.
+    fn flush<P: Port>(&mut self, _env: &mut Env<'_, M, P>) {}
+
+    /// The home has pushed these data of a minimum block.
+    fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
+        reject(env.port);
     }
 
     /// Whether no other node has a copy of a block of this home, or ever had. `number` is that of its first minimum block.

@@ -35,8 +35,54 @@ macro_rules! for_each_of_four {
     };
 }
 
+/// What protocols may do otherwise that are stache in all else. Stache itself: [`Invalidate`].
+pub trait Rules<M: Storage>: Sized {
+    /// For so many minimum blocks.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn new(blocks: u64) -> Result<Self, M::Error>;
+
+    /// [`steps::home_step`].
+    fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirState, Tag, Actions), Violation> {
+        steps::home_step(state, local, event)
+    }
+
+    /// [`steps::cache_step`].
+    fn cache_step(state: CacheState, event: CacheEvent) -> Result<(CacheState, Actions), Violation> {
+        steps::cache_step(state, event)
+    }
+
+    /// At the home: the step of a message has led from one state to another one, or the same, and its actions have been performed.
+    #[inline(always)]
+    fn stepped<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _states: (DirState, DirState)) {}
+
+    /// A message that is not stache's. At the home: the block's next state.
+    fn other_message<P: Port>(env: &mut Env<'_, M, P>, _state: DirState, _message: &Incoming<'_>) -> Option<DirState> {
+        reject(env.port);
+        None
+    }
+
+    /// [`Protocol::flush`].
+    fn flush<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _directory: &Directory<M>) {}
+
+    /// [`Protocol::pushed`]; the block has no outstanding request.
+    fn pushed<P: Port>(env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
+        reject(env.port);
+    }
+}
+
+/// The rules of stache.
+pub struct Invalidate;
+
+impl<M: Storage> Rules<M> for Invalidate {
+    fn new(_blocks: u64) -> Result<Invalidate, M::Error> {
+        Ok(Invalidate)
+    }
+}
+
 /// Stache's state on one node.
-pub struct Stache<M: Storage> {
+pub struct Stache<M: Storage, R = Invalidate> {
     /// One entry per block of the segment; used for those whose home this node is.
     pub(super) directory: Directory<M>,
     /// The outstanding requests, the first so many: the miss that the node waits for, if the block has another home, and requests ahead. In any order.
@@ -44,11 +90,13 @@ pub struct Stache<M: Storage> {
     outstanding: usize,
     /// Requests that found their block busy.
     deferred: Deferred<M::Table<Waiting>>,
+    rules: R,
 }
 
-impl<M: Storage> Protocol<M> for Stache<M> {
-    fn new(blocks: u64, nodes: u32) -> Result<Stache<M>, M::Error> {
+impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
+    fn new(blocks: u64, nodes: u32) -> Result<Self, M::Error> {
         Ok(Stache {
+            rules: R::new(blocks)?,
             directory: Directory::new(blocks)?,
             misses: [(Block::of(0), CacheState::Invalid); OUTSTANDING],
             outstanding: 0,
@@ -67,7 +115,7 @@ impl<M: Storage> Protocol<M> for Stache<M> {
 
     #[inline(always)]
     fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
-        let Some(msg) = Msg::from_byte(message.kind) else { return reject(env.port) };
+        let Some(msg) = Msg::from_byte(message.kind) else { return self.other_message(env, site, message) };
         if msg == Msg::Invalidate {
             env.port.count(Counter::InvalidationsReceived);
         }
@@ -149,9 +197,30 @@ impl<M: Storage> Protocol<M> for Stache<M> {
     fn begin_away<P: Port>(&mut self, env: &mut Env<'_, M, P>, number: u64, holder: NodeId) {
         self.set_home_state(env, number, DirState::Exclusive(holder));
     }
+
+    #[inline]
+    fn flush<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+        self.rules.flush(env, &self.directory);
+    }
+
+    fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
+        // What is asked for comes, and is newer.
+        if self.outstanding == 0 || self.outstanding(site.block).is_none() {
+            R::pushed(env, site, part, data);
+        }
+    }
 }
 
-impl<M: Storage> Stache<M> {
+impl<M: Storage, R: Rules<M>> Stache<M, R> {
+    #[cold]
+    fn other_message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+        let number = env.port.number(site.block);
+        let state = self.home_state(env, site, number);
+        if let Some(next) = R::other_message(env, state, message) {
+            self.set_home_state(env, number, next);
+        }
+    }
+
     fn place(&self, block: Block) -> Option<usize> {
         self.misses[..self.outstanding].iter().position(|&(missing, _)| missing == block)
     }
@@ -268,7 +337,7 @@ impl<M: Storage> Stache<M> {
         (state, tag, event): (DirState, Tag, HomeEvent),
         data: Option<&Data>,
     ) -> bool {
-        match steps::home_step(state, tag, event) {
+        match R::home_step(state, tag, event) {
             Ok((_, _, actions)) if actions.is_defer() => {
                 self.defer(env, site, event);
                 false
@@ -277,7 +346,11 @@ impl<M: Storage> Stache<M> {
                 if next != state {
                     self.set_home_state(env, number, next);
                 }
-                self.perform::<UNROLLED, P>(env, site, true, &actions, data)
+                let replay = self.perform::<UNROLLED, P>(env, site, true, &actions, data);
+                if !matches!(event, HomeEvent::LocalLoad | HomeEvent::LocalStore) {
+                    self.rules.stepped(env, site, (state, next));
+                }
+                replay
             }
             Err(why) => violation(env.port, site, &why),
         }
@@ -338,7 +411,7 @@ impl<M: Storage> Stache<M> {
         event: CacheEvent,
         data: Option<&Data>,
     ) {
-        match steps::cache_step(state, event) {
+        match R::cache_step(state, event) {
             Ok((next, actions)) => {
                 if (state.is_pending() || next.is_pending()) && !self.note(site.block, next) {
                     env.port.fail(format_args!("protocol error: too many outstanding misses"));

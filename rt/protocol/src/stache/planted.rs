@@ -6,12 +6,12 @@ use crate::planted;
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
 use crate::stache::directory::{DirState, Requester};
-use crate::stache::driver::{Stache, send};
+use crate::stache::driver::{Rules, Stache, send};
 use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use crate::storage::Storage;
 use crate::tag::Tag;
 
-impl<M: Storage> Stache<M> {
+impl<M: Storage, R: Rules<M>> Stache<M, R> {
     /// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
     pub(super) fn planted_home_tag(port: &impl Port, state: DirState, tag: Tag) -> Tag {
         match port.bug() {

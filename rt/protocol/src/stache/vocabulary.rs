@@ -251,6 +251,12 @@ impl Actions {
         &self.items[..usize::from(self.len).min(MAX_ACTIONS)]
     }
 
+    /// The same with each action changed.
+    pub fn map(mut self, change: impl Fn(Action) -> Action) -> Actions {
+        self.items.iter_mut().take(self.len.into()).for_each(|action| *action = change(*action));
+        self
+    }
+
     /// Whether the event must be kept and stepped again.
     #[inline(always)]
     pub fn is_defer(&self) -> bool {

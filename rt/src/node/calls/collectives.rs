@@ -13,6 +13,7 @@ use blizzard_protocol::ids::NodeId;
 impl Node {
     /// Waits until every node is in its next collective, which must be the same one; replaces the words by the result.
     pub fn collective(&mut self, kind: Collective, words: &mut [u64]) {
+        self.flush();
         let number = self.sync.collectives.enter();
         if kind == Collective::Barrier {
             self.count(Counter::Barriers);

@@ -167,6 +167,7 @@ impl Node {
     /// First it waits for the blocks that it has asked for ahead: whoever still had to send them when this node had gone could not, and would wait
     /// for ever for room in a ring that nobody reads.
     pub fn finish(&mut self) {
+        self.flush();
         self.wait(Wait::Other, |node| !node.engine.has_outstanding());
         let participants = u64::from(self.participants());
         for to in (0..self.homes.nodes()).filter_map(NodeId::new) {

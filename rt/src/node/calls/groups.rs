@@ -23,6 +23,7 @@ impl Node {
                 self.homes.nodes()
             ));
         }
+        self.flush();
         self.count(Counter::Barriers);
         let key = handle.index;
         let args = [handle.index, count.into(), 0];
@@ -39,6 +40,7 @@ impl Node {
     /// Sets or clears the event. Returns when the home has done it: a node that hears of it from this one, by whatever way, finds it done.
     pub fn event_set(&mut self, value: u64, on: bool) {
         let handle = self.object_handle(if on { "bz_event_set" } else { "bz_event_clear" }, Kind::Event, value);
+        self.flush();
         let (args, key) = ([handle.index, on.into(), 0], handle.index);
         let set = Message { handler: id::EVENT_SET, args, key, ..Message::default() };
         self.ask(handle.home, set, id::EVENT_DONE, Wait::Lock);

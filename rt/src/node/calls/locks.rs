@@ -37,9 +37,10 @@ impl Node {
         got
     }
 
-    /// Releases the lock; does not wait.
+    /// Releases the lock; waits for a flush at most.
     pub fn unlock(&mut self, value: u64) {
         let handle = self.object_handle("bz_unlock", Kind::Lock, value);
+        self.flush();
         self.context.note_lock(handle.home, handle.index, false);
         let release = Message { handler: id::LOCK_RELEASE, args: [handle.index, 0, 0], ..Message::default() };
         self.send(handle.home, release);

@@ -60,7 +60,7 @@ impl Node {
         if node.index() as u32 >= self.participants() {
             self.fail(format_args!("bz_remote_write: node {} has not been created", node.index()));
         }
-        self.written = self.written.with(node);
+        self.links.written = self.written.with(node);
         for offset in (0..bytes).step_by(BLOCK_BYTES as usize) {
             let length = BLOCK_BYTES.min(bytes - offset);
             let mut data = [0u64; BLOCK_WORDS];
@@ -78,9 +78,20 @@ impl Node {
         }
     }
 
-    /// Waits until all remote writes of this node have been performed.
+    /// Waits until the nodes that have copies of blocks of this home, whose protocol is update, have got what this node has stored into them.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.engine.flushes() {
+            self.remote_fence();
+        }
+    }
+
+    /// [`Node::flush`], and waits until all remote writes of this node have been performed.
     pub fn remote_fence(&mut self) {
-        let written = core::mem::take(&mut self.written);
+        self.links.begin_flush();
+        self.engine.flush(&mut self.links);
+        self.links.end_flush();
+        let written = core::mem::take(&mut self.links.written);
         if has_bug!(self, FenceDoesNotWait) {
             return;
         }

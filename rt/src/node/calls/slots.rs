@@ -11,6 +11,7 @@ impl Node {
     /// whatever way, finds this pointer and none from before.
     pub fn publish(&mut self, slot: u64, value: u64) {
         self.check_slot("bz_publish", slot);
+        self.flush();
         let manager = self.manager();
         let put = Message { handler: id::PUBLISH, args: [slot, value, 0], key: slot, ..Message::default() };
         self.ask(manager, put, id::PUBLISHED, Wait::Other);

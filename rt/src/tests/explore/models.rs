@@ -2,7 +2,7 @@
 
 use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::tests::explore::world::{Copy, Model, Op, Variable, share, share_by};
-use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Load, Move, Prefetch, Release, Store};
+use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Flush, Load, Move, Prefetch, Release, Store};
 use blizzard_contract::{RegionHeader, home_policy};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
@@ -51,6 +51,14 @@ fn two_protocols<const BYTES: u64, const OTHER: usize>(copies: &mut [Copy]) -> V
         Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(0), protocol: ProtocolId::at(OTHER) };
     let other = share_by(copies, attributes, BYTES);
     vec![block(own, BYTES), block(other, BYTES)]
+}
+
+/// Two blocks of node 0 that it pushes, in two pages.
+fn pushed<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
+    let protocol = ProtocolId::named("update").unwrap();
+    let attributes = Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(0), protocol };
+    let at = share_by(copies, attributes, 2 * PAGE_BYTES);
+    vec![block(at, BYTES), block(at + PAGE_BYTES, BYTES)]
 }
 
 fn first_touch<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
@@ -134,6 +142,44 @@ pub fn parts_of_two<const BYTES: u64>() -> Model {
 pub fn side_by_side<const BYTES: u64, const OTHER: usize>() -> Model {
     let scripts = vec![vec![Store(1), Load(0)], vec![Move(0, 1)], vec![Store(1), Load(1)]];
     model("two protocols", plain, two_protocols::<BYTES, OTHER>, scripts)
+}
+
+/// A home pushes to a reader, which was there before, and to one that comes between.
+pub fn push<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Flush, Store(0), Flush], vec![Load(0), Load(0)], vec![Load(0)]];
+    let before = vec![(0, Store(0)), (1, Load(0))];
+    Model { before, ..model("push", plain, pushed::<BYTES>, scripts) }
+}
+
+/// A reader that comes between a store and its flush; then the home has again what it had at first.
+pub fn push_to_late<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Load(1), Flush], vec![Load(0)], vec![Load(0), Store(1)]];
+    let before = vec![(0, Store(0)), (1, Load(0)), (0, Store(1))];
+    Model { before, ..model("push to a late reader", plain, pushed::<BYTES>, scripts) }
+}
+
+/// Another node stores, the home as well.
+pub fn push_of_two<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Flush, Load(0)], vec![Load(0), Store(0), Load(0)]];
+    model("push of two writers", plain, pushed::<BYTES>, scripts)
+}
+
+/// A reader has room for one page.
+pub fn push_to_small<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Flush, Store(0), Flush], vec![Load(0), Load(1), Load(0)]];
+    model("push and replacement", one_page, pushed::<BYTES>, scripts)
+}
+
+/// A reader in a system call.
+pub fn push_beside_call<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Flush], vec![Call(&[(0, false), (1, true)]), Load(0)]];
+    Model { before: vec![(1, Load(0))], ..model("push beside a system call", plain, pushed::<BYTES>, scripts) }
+}
+
+/// A reader holds the block for an access to two.
+pub fn push_beside_access<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Store(1), Flush], vec![Load(0), Move(0, 1), Load(0)]];
+    model("push beside an access to two blocks", plain, pushed::<BYTES>, scripts)
 }
 
 /// Data of two sizes from two nodes at once.

@@ -58,6 +58,18 @@ fn protocols_live_side_by_side() {
     explored(&side_by_side::<128, 2>(), "128", ALL, 10_537);
 }
 
+/// Whoever loads finds what the home had at its last flush, or what is newer.
+#[test]
+fn what_is_flushed_has_arrived() {
+    explored(&push::<64>(), "64", ALL, 11_348);
+    explored(&push_to_late::<64>(), "64", ALL, 3_931);
+    explored(&push_of_two::<64>(), "64", ALL, 378);
+    explored(&push_of_two::<256>(), "256", ALL, 687);
+    explored(&push_to_small::<64>(), "64", ALL, 1_619);
+    explored(&push_beside_call::<64>(), "64", ALL, 11_091);
+    explored(&push_beside_access::<64>(), "64", ALL, 408);
+}
+
 #[test]
 fn replaced_pages_lose_nothing() {
     explored(&replacement::<64>(), "64", ALL, 587);
@@ -164,6 +176,7 @@ fn more_of_each() {
     explored(&call_of_two_pages::<4096>(), "4096", ALL, 58_566);
     explored(&own::<4096>(), "4096", ALL, 43_528);
     explored(&joined::<2048>(), "2048", ALL, 34_983);
+    explored(&push::<128>(), "128", ALL, 14_887);
     explored(&bulk::<64>(), "64", ALL, 34_016);
     explored(&bulk::<1024>(), "1024", ALL, 131_006);
 }
@@ -212,6 +225,8 @@ fn each_planted_bug_is_found() {
         (Bug::LimitsAreLost, "stale", at_two_sizes!(created, [64], [256])),
         (Bug::NodeZeroKeepsHomes, "rejected", at_two_sizes!(created, [64], [256])),
         (Bug::OtherProtocolIsForgotten, "standstill", at_two_sizes!(side_by_side, [64, 1], [128, 1])),
+        (Bug::ReaderHidesStores, "stale", at_two_sizes!(push, [64], [128])),
+        (Bug::FlushForgetsReaders, "stale", at_two_sizes!(push, [64], [128])),
         (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
         (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),
     ];

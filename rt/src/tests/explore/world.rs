@@ -24,6 +24,7 @@ use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::Port;
 use core::cell::{Cell, RefCell, UnsafeCell};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
@@ -51,6 +52,8 @@ pub enum Op {
     Move(usize, usize),
     /// [`Node::prefetch`]; `true`: to store to it.
     Prefetch(usize, bool),
+    /// [`Node::flush`].
+    Flush,
     /// [`Node::check_in`].
     CheckIn(usize),
     /// [`Node::check_out`].
@@ -201,6 +204,8 @@ pub struct World {
     variables: Vec<Variable>,
     /// By variable: the latest value.
     values: RefCell<Vec<u64>>,
+    /// By variable: what may be found, in order; the latest value alone, unless its home pushes.
+    allowed: RefCell<Vec<Vec<u64>>>,
     /// Steps that were made of [`Model::before`].
     turn: Cell<usize>,
     found: RefCell<Option<Found>>,
@@ -284,6 +289,7 @@ impl World {
             model,
             actors: actors.collect(),
             values: RefCell::new(std::vec![0; variables.len()]),
+            allowed: RefCell::new(std::vec![std::vec![0]; variables.len()]),
             variables,
             turn: Cell::new(0),
             found: RefCell::new(None),
@@ -415,14 +421,15 @@ impl World {
         if nodes().any(|node| node.context.counter(Counter::MessagesRejected) != 0) {
             return Some(Found::Rejected);
         }
-        for (words, &value) in self.variables.iter().zip(&*self.values.borrow()) {
+        for (words, allowed) in self.variables.iter().zip(&*self.allowed.borrow()) {
             for &addr in words {
                 let block = Block::of(addr);
                 let may = |store| nodes().filter(move |node| node.space.allows(block, store));
-                if may(true).count() > 1 || may(true).count() == 1 && may(false).count() > 1 {
+                let pushes = may(true).any(|node| is_pushed_by(node, addr));
+                if may(true).count() > 1 || may(true).count() == 1 && may(false).count() > 1 && !pushes {
                     return Some(Found::Writers);
                 }
-                if may(false).any(|node| word(node, addr) != value) {
+                if may(false).any(|node| !allowed.contains(&word(node, addr))) {
                     return Some(Found::Stale);
                 }
             }
@@ -454,6 +461,11 @@ impl World {
     fn find(&self, found: Found) {
         self.found.borrow_mut().get_or_insert(found);
     }
+}
+
+/// Whether the node may store beside those that load, which see it after a flush.
+fn is_pushed_by(node: &Node, addr: u64) -> bool {
+    node.links.site(addr).is_some_and(|site| site.home == node.me && !site.protocol.is_sequentially_consistent())
 }
 
 fn word(node: &Node, addr: u64) -> u64 {
@@ -568,7 +580,14 @@ impl Program<'_> {
     }
 
     fn loaded(&self, variable: usize, addr: u64) {
-        if word(self.node(), addr) != self.world.values.borrow()[variable] {
+        let (found, latest) = (word(self.node(), addr), self.world.values.borrow()[variable]);
+        let pushes = self.node().links.site(addr).is_some_and(|site| !site.protocol.is_sequentially_consistent());
+        let is_fine = if pushes && !is_pushed_by(self.node(), addr) {
+            self.world.allowed.borrow()[variable].contains(&found)
+        } else {
+            found == latest
+        };
+        if !is_fine {
             self.world.find(Found::Stale);
         }
     }
@@ -578,7 +597,29 @@ impl Program<'_> {
             self.check(addr, true);
             self.stored(addr, value);
         }
+        self.has_stored(variable, value);
+    }
+
+    /// All words of a variable have that value here.
+    fn has_stored(&self, variable: usize, value: u64) {
         self.world.values.borrow_mut()[variable] = value;
+        let allowed = &mut self.world.allowed.borrow_mut()[variable];
+        if !is_pushed_by(self.node(), self.world.variables[variable][0]) {
+            allowed.clear();
+        }
+        allowed.push(value);
+    }
+
+    /// What this node has stored before may not be missing behind the flush.
+    fn flush(&self) {
+        let before = |(variable, values): (usize, &Vec<u64>)| match self.world.variables[variable].first() {
+            Some(&addr) if is_pushed_by(self.node(), addr) => values[..values.len() - 1].to_vec(),
+            _ => std::vec![],
+        };
+        let old: Vec<Vec<u64>> = self.world.allowed.borrow().iter().enumerate().map(before).collect();
+        self.call(Node::flush);
+        let mut allowed = self.world.allowed.borrow_mut();
+        allowed.iter_mut().zip(old).for_each(|(values, old)| values.retain(|value| !old.contains(value)));
     }
 
     fn stored(&self, addr: u64, value: u64) {
@@ -603,6 +644,7 @@ impl Program<'_> {
                 self.store(to, value);
             }
             Op::Prefetch(variable, store) => self.call(|node| node.prefetch(first(variable), 8, store)),
+            Op::Flush => self.flush(),
             Op::CheckIn(variable) => self.call(|node| node.check_in(first(variable), 8)),
             Op::Call(ranges) => self.system_call(ranges, value),
             Op::Create => {
@@ -658,7 +700,7 @@ impl Program<'_> {
             }
             if range.store {
                 self.stored(range.addr, value);
-                self.world.values.borrow_mut()[variable] = value;
+                self.has_stored(variable, value);
             } else {
                 self.loaded(variable, range.addr);
             }

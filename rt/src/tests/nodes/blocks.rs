@@ -316,31 +316,31 @@ fn an_allocation_has_its_own_block_size_and_homes() {
             let homes = |program: &mut Program, homes: Placement, slot: u64| {
                 if program.me() == 0 {
                     let at = program.call(|node| {
-                        node.alloc(Attributes { block, homes, ..node.alloc_defaults() }, 8 * PAGE_BYTES, 0).unwrap_or(0)
+                        node.alloc(Attributes { block, homes, ..node.alloc_defaults() }, 4 * PAGE_BYTES, 0).unwrap_or(0)
                     });
                     program.call(|node| node.publish(slot, at));
                 }
                 let at = program.call(|node| node.lookup(slot));
                 if program.me() == 1 {
-                    (0..8).for_each(|page| program.store(at + page * PAGE_BYTES, page));
+                    (0..4).for_each(|page| program.store(at + page * PAGE_BYTES, page));
                 }
                 program.barrier();
-                (0..8).for_each(|page| assert_eq!(program.load(at + page * PAGE_BYTES), page));
+                (0..4).for_each(|page| assert_eq!(program.load(at + page * PAGE_BYTES), page));
                 let Links { home_table, homes, .. } = &**program.node;
-                let found: Vec<_> = (0..8).map(|page| home_table.home_of(homes, at + page * PAGE_BYTES)).collect();
+                let found: Vec<_> = (0..4).map(|page| home_table.home_of(homes, at + page * PAGE_BYTES)).collect();
                 program.barrier();
                 found
             };
             let by_turn = homes(program, Placement::RoundRobin, 20);
             assert!(by_turn.windows(2).all(|pair| pair[0].is_some() && pair[0] != pair[1]), "{by_turn:?}");
-            assert_eq!(homes(program, Placement::FirstTouch, 21), [Some(one); 8]);
+            assert_eq!(homes(program, Placement::FirstTouch, 21), [Some(one); 4]);
             // As many pages for each node, but for one.
             let nodes = program.node.homes.nodes() as usize;
-            let slice = |page: usize| (0..nodes).rev().find(|node| 8 * node / nodes <= page).map(|node| node as u32);
-            let slices: Vec<_> = (0..8).map(|page| slice(page).and_then(NodeId::new)).collect();
+            let slice = |page: usize| (0..nodes).rev().find(|node| 4 * node / nodes <= page).map(|node| node as u32);
+            let slices: Vec<_> = (0..4).map(|page| slice(page).and_then(NodeId::new)).collect();
             assert_eq!(homes(program, Placement::Slices, 24), slices);
-            assert_eq!(homes(program, Placement::Node(one), 22), [Some(one); 8]);
-            assert_eq!(homes(program, Placement::Node(zero), 23), [Some(zero); 8]);
+            assert_eq!(homes(program, Placement::Node(one), 22), [Some(one); 4]);
+            assert_eq!(homes(program, Placement::Node(zero), 23), [Some(zero); 4]);
         });
     }
 }

@@ -30,8 +30,8 @@ pub const MCM: u32 = blizzard_protocol::list::ALL[1].number();
 pub const SEQUENTIAL: u32 = blizzard_protocol::list::ALL[2].number();
 /// Those that keep copies of other homes' blocks.
 pub const COPYING: [u32; 2] = [STACHE, MCM];
-pub const PROTOCOLS: [u32; blizzard_protocol::list::COUNT] = {
-    let mut all = [0; blizzard_protocol::list::COUNT];
+pub const PROTOCOLS: [u32; blizzard_protocol::list::OF_RUNS] = {
+    let mut all = [0; blizzard_protocol::list::OF_RUNS];
     let mut at = 0;
     while at < all.len() {
         all[at] = blizzard_protocol::list::ALL[at].number();

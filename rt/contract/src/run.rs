@@ -8,8 +8,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// Environment variable by which the launcher names the original of a program that it runs out of the cache: an absolute path. The
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
-/// First bytes of the shared region ("BLZREGN8").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN8");
+/// First bytes of the shared region ("BLZREGN9").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN9");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 /// Block sizes that there are.

@@ -74,7 +74,16 @@ macro_rules! protocols {
             #[inline(always)]
             pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
                 match site.protocol.0 {
-                    $($number => self.$name.miss(env, site, store),)*
+                    $($number if $number < OF_RUNS => self.$name.miss(env, site, store),)*
+                    _ => self.miss_of_allocation(env, site, store),
+                }
+            }
+
+            /// Apart, so that runs without it do not pay for it.
+            #[inline(never)]
+            fn miss_of_allocation<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+                match site.protocol.0 {
+                    $($number if $number >= OF_RUNS => self.$name.miss(env, site, store),)*
                     _ => {}
                 }
             }
@@ -84,7 +93,16 @@ macro_rules! protocols {
                 // The first that this node hears of a block whose home it is may be a message.
                 self.serve(env.port, site.protocol);
                 match site.protocol.0 {
-                    $($number => self.$name.message(env, site, message),)*
+                    $($number if $number < OF_RUNS => self.$name.message(env, site, message),)*
+                    _ => self.message_of_allocation(env, site, message),
+                }
+            }
+
+            /// As [`Protocols::miss_of_allocation`].
+            #[inline(never)]
+            fn message_of_allocation<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+                match site.protocol.0 {
+                    $($number if $number >= OF_RUNS => self.$name.message(env, site, message),)*
                     _ => {}
                 }
             }
@@ -121,29 +139,29 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn joins(&self, site: &Site) -> bool {
                 match site.protocol.0 {
-                    $($number => self.$name.joins(site.block),)*
-                    _ => false,
+                    $($number if $number < OF_RUNS => self.$name.joins(site.block),)*
+                    _ => $($number >= OF_RUNS && site.protocol.0 == $number && self.$name.joins(site.block))||*,
                 }
             }
 
             pub(crate) fn is_outstanding(&self, site: &Site) -> bool {
                 match site.protocol.0 {
-                    $($number => self.$name.is_outstanding(site.block),)*
-                    _ => false,
+                    $($number if $number < OF_RUNS => self.$name.is_outstanding(site.block),)*
+                    _ => $($number >= OF_RUNS && site.protocol.0 == $number && self.$name.is_outstanding(site.block))||*,
                 }
             }
 
             #[inline]
             pub(crate) fn is_at_rest(&self) -> bool {
                 match self.only {
-                    $($number => self.$name.is_at_rest(),)*
+                    $($number if $number < OF_RUNS => self.$name.is_at_rest(),)*
                     _ => true $(&& self.$name.is_at_rest())*,
                 }
             }
 
             pub(crate) fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
                 match self.only {
-                    $($number => self.$name.resume(env),)*
+                    $($number if $number < OF_RUNS => self.$name.resume(env),)*
                     _ => {
                         $(self.$name.resume(env);)*
                     }
@@ -159,7 +177,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn flush<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
                 match self.only {
-                    $($number => self.$name.flush(env),)*
+                    $($number if $number < OF_RUNS => self.$name.flush(env),)*
                     _ => {
                         $(self.$name.flush(env);)*
                     }
@@ -176,7 +194,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn has_put_off_work(&self, pins: &Pins) -> bool {
                 match self.only {
-                    $($number => self.$name.has_put_off_work(pins),)*
+                    $($number if $number < OF_RUNS => self.$name.has_put_off_work(pins),)*
                     _ => false $(|| self.$name.has_put_off_work(pins))*,
                 }
             }
@@ -184,7 +202,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn has_outstanding(&self) -> bool {
                 match self.only {
-                    $($number => self.$name.has_outstanding(),)*
+                    $($number if $number < OF_RUNS => self.$name.has_outstanding(),)*
                     _ => false $(|| self.$name.has_outstanding())*,
                 }
             }
@@ -192,7 +210,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn owes_answer(&self) -> bool {
                 match self.only {
-                    $($number => self.$name.owes_answer(),)*
+                    $($number if $number < OF_RUNS => self.$name.owes_answer(),)*
                     _ => false $(|| self.$name.owes_answer())*,
                 }
             }
@@ -200,14 +218,14 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn patience(&self) -> u32 {
                 match self.only {
-                    $($number => self.$name.patience(),)*
+                    $($number if $number < OF_RUNS => self.$name.patience(),)*
                     _ => u32::MAX $(.min(self.$name.patience()))*,
                 }
             }
 
             pub(crate) fn idle<P: Port>(&mut self, env: &mut Env<'_, M, P>, idled: Idled) {
                 match self.only {
-                    $($number => self.$name.idle(env, idled),)*
+                    $($number if $number < OF_RUNS => self.$name.idle(env, idled),)*
                     _ => {
                         $(self.$name.idle(env, idled);)*
                     }
@@ -217,7 +235,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn longest_sleep(&self) -> u64 {
                 match self.only {
-                    $($number => self.$name.longest_sleep(),)*
+                    $($number if $number < OF_RUNS => self.$name.longest_sleep(),)*
                     _ => u64::MAX $(.min(self.$name.longest_sleep()))*,
                 }
             }

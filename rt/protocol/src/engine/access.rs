@@ -19,7 +19,7 @@ use crate::ids::{Block, Data, NodeId};
 use crate::list::Protocols;
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, PART, PUSH, reject};
+use crate::protocol::messages::{Incoming, PUSH, reject};
 use crate::protocol::parts::Parts;
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::Idled;
@@ -301,11 +301,11 @@ impl<M: Storage> Engine<M> {
         (from, number, addr): (NodeId, u16, u64),
         data: Option<&Data>,
     ) {
-        if number == PART {
-            return self.part_arrived(port, site, from, addr, data);
-        }
-        if number == PUSH {
-            return self.push_arrived(port, site, from, addr, data);
+        if number >= PUSH {
+            return match number {
+                PUSH => self.push_arrived(port, site, from, addr, data),
+                _ => self.part_arrived(port, site, from, addr, data),
+            };
         }
         // Only data follows its parts.
         if data.is_some() && site.bytes != BLOCK_BYTES {

@@ -44,11 +44,13 @@ pub trait Rules<M: Storage>: Sized {
     fn new(blocks: u64) -> Result<Self, M::Error>;
 
     /// [`steps::home_step`].
+    #[inline(always)]
     fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirState, Tag, Actions), Violation> {
         steps::home_step(state, local, event)
     }
 
     /// [`steps::cache_step`].
+    #[inline(always)]
     fn cache_step(state: CacheState, event: CacheEvent) -> Result<(CacheState, Actions), Violation> {
         steps::cache_step(state, event)
     }

@@ -39,10 +39,12 @@ impl<M: Storage> Rules<M> for Pushes<M> {
         Ok(Pushes { pushed: M::table(blocks)?, listed: M::table(blocks)?, list: Queue::new() })
     }
 
+    #[inline(always)]
     fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirState, Tag, Actions), Violation> {
         steps::home_step(state, local, event)
     }
 
+    #[inline(always)]
     fn cache_step(state: CacheState, event: CacheEvent) -> Result<(CacheState, Actions), Violation> {
         steps::cache_step(state, event)
     }

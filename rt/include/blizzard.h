@@ -36,26 +36,27 @@ void *bz_alloc(size_t bytes);
 /* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
 void *bz_alloc_on(unsigned home, size_t bytes);
 
-/* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels, never what a program
- * computes (but for BZ_PROTOCOL_UPDATE, for programs that use none of the calls that flush). Source: Reinhardt 1996, section 2.3. */
+/* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels. Only
+ * BZ_PROTOCOL_UPDATE can change results: with it a node flushes before it tells other nodes of its stores ("Flushes" below). Source: Reinhardt 1996, section 2.3. */
 enum { BZ_PROTOCOL_DEFAULT, BZ_PROTOCOL_STACHE, BZ_PROTOCOL_MCM, BZ_PROTOCOL_SEQUENTIAL, BZ_PROTOCOL_UPDATE };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
      * keep data apart that different nodes write. The memory is aligned to it and is a multiple of it long. */
     uint32_t block_bytes;
-    /* Homes of the pages, one of BZ_HOMES_...: by turn; each at the node that uses it first; all on `node`; in as many slices as there are
-     * nodes, slice i on node i, where whole pages are allocated. Nodes that node 0 creates (bz_create) find homes by turn where first touch or slices were asked
-     * for. Slices cost two messages for each other node when memory is allocated; freed memory keeps its homes, so it is used again for the same size first. */
+    /* Homes of the pages, one of BZ_HOMES_...: round-robin; each at the node that uses it first; all on `node`; or slices: the size is rounded up to pages and divided into
+     * one contiguous slice for each node, and node i is the home of slice i. Slices are for arrays of which node i mostly uses the i-th part. They cost two messages for
+     * each other node when memory is allocated. Freed slices are used again only for slices of the same size; when fresh pages run out, slices may have other
+     * homes. In programs that create their nodes (bz_create), first touch and slices mean round-robin. */
     uint32_t homes;
     uint32_t node;
-    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is. BZ_PROTOCOL_UPDATE, which is for single allocations only: see
-     * "Flushes" below; all others are sequentially consistent. */
+    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is, but for BZ_PROTOCOL_UPDATE, which "Flushes" below explains. All others
+     * are sequentially consistent. */
     uint32_t protocol;
 } bz_attributes_t;
-/* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Each combination that is not the run's own has a part of the segment of its own: for the
- * policies a 256th of it (256 MiB of 64 GiB), for BZ_HOMES_NODE a 256th to a 128th of the node's part (128 MiB with two nodes). NULL when
- * that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
+/* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Allocations with one combination of attributes, if it is not the run's own,
+ * share a 256th of the segment (256 MiB of 64 GiB). With BZ_HOMES_NODE, and a block size or protocol that is not the run's, they share a 128th or less of that node's part
+ * (128 MiB with two nodes). Slices and first touch share one part. NULL when that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);
@@ -66,8 +67,8 @@ void bz_free(void *p);
  *   store to, else to load from. Under `--protocol sequential` it does nothing.
  * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
- * `--stats` counts calls, blocks asked for (prefetches), and of those that were missed all the same: before the copy had come (hints_late), or after it had been taken
- * away again, used or not (hints_lost). The others were there in time, or were never missed. Copies that bz_check_in gave back: blocks_checked_in.
+ * `--stats` counts calls, blocks asked for (prefetches), hints_late: such a block was used before its copy came. hints_lost: it was used after its copy had been
+ * taken away. All others were in time, or were not used. Copies that bz_check_in gave back: blocks_checked_in.
  * Source: Hill et al., Cooperative Shared Memory, 1993. */
 void bz_prefetch(const void *p, size_t bytes, int store);
 void bz_check_out(const void *p, size_t bytes, int store);
@@ -188,12 +189,14 @@ void bz_remote_fence(void);
 
 /* ---- Flushes ----
  *
- * Memory with BZ_PROTOCOL_UPDATE has one usual writer: the home of its pages (`.homes = BZ_HOMES_NODE`). It stores without a message, and readers keep their copies:
- * a flush of the home sends what it has stored since to those that have loaded from it before. Flushes are in these calls, before anything else: bz_barrier,
+ * Memory with BZ_PROTOCOL_UPDATE is for one usual writer, which the program makes the home of the pages (BZ_HOMES_NODE, BZ_HOMES_FIRST_TOUCH or BZ_HOMES_SLICES).
+ * The home stores without a message, and readers keep their copies: a flush of the home sends what it has stored since to those that have loaded from it before. Flushes are in these calls, before anything else: bz_barrier,
  * bz_barrier_wait, the reductions, bz_broadcast, bz_unlock, bz_event_set, bz_event_clear, bz_publish, bz_flush, bz_remote_fence, the end of the program.
  * - A load on another node gives what the home had at the end of its last flush that has returned, or something newer. So whoever is told by one of these
- *   calls finds what was stored before it. Who is told otherwise, by a word in other shared memory for example, finds it if bz_flush came before.
+ *   calls finds what was stored before it. Counters, bz_fetch_op, bz_remote_write, bz_lock and tempest.h do not flush, nor does a store to other shared memory: a node
+ *   that tells another one by these calls bz_flush first.
  * - Loads of one word on one node never go back to an older value. Different words, of one block as well, may be of different flushes until the flush returns.
+ * - A flush compares every block that has readers, and waits for the readers it sends to. Each bz_unlock pays that.
  * - No store is lost. Another node that stores (bz_fetch_op and atomics too) first gets the block from everybody, as with stache; for these stores
  *   nobody needs a flush. Each such change of the writer costs the misses that it costs with stache. */
 /* Flushes, and returns when all readers have what the caller has stored. */

@@ -210,3 +210,21 @@ fn a_call_of_unknown_number_gets_no_shared_memory() {
     assert!(outcome.stderr_text().contains(says), "{}", outcome.describe());
     assert_eq!(outcome.success().unwrap().stdout_text(), "-1 1\n");
 }
+
+/// A loop that does nothing but call the runtime, about memory of its own.
+#[test]
+fn others_are_answered_in_a_loop_of_calls() {
+    for access in ["tests", "guard"] {
+        let outcome = run_in(
+            &["--access", access, "--peer-timeout", "8"],
+            "loop-of-calls",
+            2,
+            "uint64_t *word = (uint64_t *)&shared[0];
+            if (node == 0) { while (bz_fetch_add_u64(word, 0) == 0) {} puts(\"seen\"); }
+            else { usleep(50000); shared[0] = 1; }
+            bz_barrier();
+            return 0;",
+        );
+        assert_eq!(outcome.success().unwrap().stdout_text(), "seen\n", "{access}");
+    }
+}

@@ -216,7 +216,7 @@ fn copy(code: &mut Code, open: &Open, copy: &Copy, begin: u32, reader: &mut Read
     let Open { strip, first: behind, .. } = *open;
     let copied = Copied { strip, copy, behind, guarded: is_guarded(options) };
     let kept = !strip.limit_below && copied.keeps_limit(code, reader);
-    debug_assert!(kept || strip.limit_below || !is_guarded(options), "the word may be another loop's");
+    assert!(kept || strip.limit_below || !is_guarded(options), "the word may be another loop's");
     let padding = match (kept, strip.limit_below) {
         (true, _) => COPY_HEAD_BYTES - KEPT_HEAD_BYTES,
         (_, true) => COPY_HEAD_BYTES - BELOW_HEAD_BYTES,

@@ -87,10 +87,16 @@ impl Region {
     /// Writes the rules of allocations into the region of a header that has room for them.
     ///
     /// # Errors
-    /// When the kernel gives no memory.
+    /// When the kernel gives no memory, or the header is for other rules.
     pub fn put_rules(&self, options: &LaunchOptions) -> Result<()> {
         let Some(rules) = &options.rules else { return Ok(()) };
         let failed = |e| Error::new("cannot tell the nodes the rules of allocations").because(e);
+        if rules.len() as u64 != self.header.total_bytes - self.header.rules_off {
+            return Err(Error::new(
+                "--attr: the libraries of this host lead to other sites of allocations than those of rank 0's",
+            )
+            .help("`blizzard cache clean` on all hosts, or a program with the libraries linked in"));
+        }
         self.file.write_all_at(rules, self.header.rules_off).map_err(failed)
     }
 

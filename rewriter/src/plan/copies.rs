@@ -22,7 +22,7 @@ use crate::plan::collect;
 use crate::plan::loop_tests::{Copy, Stream};
 use crate::plan::ranges::{Key, NO_REG, Range};
 use blizzard_contract as contract;
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 /// Most instructions of a copy.
 const LONGEST: u32 = 48;
@@ -42,6 +42,7 @@ pub fn is_copyable(input: &Input, b: BlockId, checks: &[InsnId]) -> bool {
     }
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
+    let mut infos = InstructionInfoFactory::new();
     (block.first.0..block.stop.0).map(InsnId).all(|id| {
         reader.decode(id, &mut insn);
         if id == last {
@@ -50,7 +51,9 @@ pub fn is_copyable(input: &Input, b: BlockId, checks: &[InsnId]) -> bool {
         let through_rsp = insn.memory_base() == Register::RSP
             && insn.memory_index() == Register::None
             && insn.segment_prefix() == Register::None;
-        let has_memory = (0..insn.op_count()).any(|k| insn.op_kind(k) == OpKind::Memory);
+        // String instructions and their like name no operand.
+        let has_memory = (0..insn.op_count()).any(|k| insn.op_kind(k) == OpKind::Memory)
+            || !infos.info(&insn).used_memory().is_empty();
         let known = !has_memory || insn.mnemonic() == Mnemonic::Lea || through_rsp || checks.binary_search(&id).is_ok();
         let names_rsp = |k| insn.op_kind(k) == OpKind::Register && insn.op_register(k).full_register() == Register::RSP;
         let moves_rsp = insn.is_stack_instruction() || (0..insn.op_count()).any(names_rsp);

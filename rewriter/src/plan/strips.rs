@@ -152,6 +152,11 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     let (iterations, streams) = shape(&groups, told_at_once(input.options))?;
     step.checked_mul(iterations as i32)?;
     let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
+    // Tests that take a register away must not be about what it leads to.
+    let names = |key: &Key| spilled && [key.base, key.index].contains(&scratch);
+    let copy = copy.filter(|(copy, ranges)| {
+        !copy.tables.iter().any(|table| names(&table.key)) && !ranges.iter().any(|range| names(&range.key))
+    });
     let (copy, elements) = copy.map_or_else(Default::default, |(copy, elements)| (Some(copy), elements));
     let asks = input.options.screens && step.checked_mul(LONGEST as i32).is_some();
     let ranges = groups.iter().map(|g| &g.range).chain(&elements).filter(|_| asks);

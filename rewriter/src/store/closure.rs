@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(Source::None.record().bytes(), b"");
         assert_eq!(Source::Bundle("lib".into()).record().bytes(), b"bundle\0lib\0");
         let cached = Cached { tool: "/bin/tool".into(), key: "k".into(), ..cached(Path::new("/c")) };
-        assert_eq!(Source::Cache(cached).record().bytes(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0");
+        assert_eq!(Source::Cache(cached).record().bytes(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0\0");
     }
 
     #[test]

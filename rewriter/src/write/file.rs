@@ -106,13 +106,16 @@ impl CodeMap for Map<'_> {
             old: self.insns.va(InsnId(call.id.0 - labels(InsnId(0)).0)),
             end: self.placed.cold_va(call.end),
             lower_by: call.lower_by,
-            is_behind_tail: false,
+            begins_anew: false,
         });
         let mut calls: Vec<ApartCall> = calls.collect();
         calls.sort_by_key(|call| call.end);
         let tails = |end: Vaddr| self.placed.tail_calls.partition_point(|tail| self.placed.cold_va(tail.end) < end);
+        let copies = self.copies(old);
         for k in 1..calls.len() {
-            calls[k].is_behind_tail = tails(calls[k - 1].end) < tails(calls[k].end);
+            let (from, to) = (calls[k - 1].end, calls[k].end);
+            let has_copy = copies.iter().any(|(_, copy)| from <= copy.start && copy.start < to);
+            calls[k].begins_anew = has_copy || tails(from) < tails(to);
         }
         calls
     }

@@ -34,10 +34,10 @@ pub const SEGMENT_MAX_BYTES: u64 = SEGMENT_WINDOW_BYTES / 2;
 /// Segment size in bytes unless somebody says otherwise, at least: see [`usual_segment_bytes`].
 pub const SEGMENT_DEFAULT_BYTES: u64 = 64 << 30;
 
-/// Segment size in bytes on a machine with so much memory: about a third is what one allocation can have, and that is all of the memory. A program that a node
+/// Segment size in bytes on a machine with so much memory: more than a quarter is what one allocation can have, and that is all of the memory. A program that a node
 /// executes, which has no launcher, maps no more than the node: a hard limit that the node has set leaves no room for more.
 pub const fn usual_segment_bytes(memory_bytes: u64) -> u64 {
-    match memory_bytes.saturating_mul(3).checked_next_power_of_two() {
+    match memory_bytes.saturating_mul(4).checked_next_power_of_two() {
         Some(least) if least < SEGMENT_DEFAULT_BYTES => SEGMENT_DEFAULT_BYTES,
         Some(least) if least < SEGMENT_MAX_BYTES => least,
         _ => SEGMENT_MAX_BYTES,

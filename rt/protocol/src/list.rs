@@ -184,6 +184,10 @@ macro_rules! protocols {
                 }
             }
 
+            pub(crate) fn is_leaving(&self, k: u64) -> Option<bool> {
+                None$(.or_else(|| self.$name.is_leaving(k)))*
+            }
+
             pub(crate) fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
                 match site.protocol.0 {
                     $($number => self.$name.pushed(env, site, part, data),)*

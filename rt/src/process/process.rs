@@ -225,11 +225,18 @@ pub fn rules() -> Option<(u64, u64)> {
 
 fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
     let result = make_call(name, run);
-    // What is there for this node itself: code without polls does not ask, and no peer interrupts it.
-    if UNTESTED_FAULTS && user_handlers::wants_poll() {
+    // Code without polls does not ask: not for what is there for this node itself, which no peer interrupts, nor in a loop of calls, in which signals of peers
+    // find the runtime.
+    if UNTESTED_FAULTS && (user_handlers::wants_poll() || is_several() && is_rung()) {
         poll();
     }
     result
+}
+
+/// Whether there is something to do for the next poll.
+fn is_rung() -> bool {
+    // SAFETY: a node of several has the page mapped.
+    unsafe { Context::at(contract::CONTEXT_SHARED) }.poll().load(Ordering::Relaxed) != 0
 }
 
 fn make_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {

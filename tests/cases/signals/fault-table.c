@@ -178,7 +178,7 @@ int main(void) {
     struct sysinfo machine;
     sysinfo(&machine);
     const uint64_t memory = (machine.totalram + machine.totalswap) * machine.mem_unit;
-    for (segment_bytes = 64ul << 30; segment_bytes < 3 * memory && segment_bytes < 512ul << 30;) segment_bytes *= 2;
+    for (segment_bytes = 64ul << 30; segment_bytes < 4 * memory && segment_bytes < 512ul << 30;) segment_bytes *= 2;
     const uint64_t ADDRESSES[] = {
         /* Nothing is mapped here. */
         0, 1, 8, 0xfff, 0xffc, 0x1000, 0xfff9, 0x10000, 0x200000, 0x7ffdfffe, 0x7ffefc01, 0x7fff2000, 0x7fff7ffe,

@@ -69,7 +69,7 @@ pub struct RunCommand {
     /// Write counters of every node to FILE, as JSON; -: to standard output, behind the program's
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// Give allocations of the program other attributes: a text with a rule a line, as `grid.c:120 block=4096 homes=first-touch`. Sites: FILE:LINE,
+    /// Give allocations of the program other attributes: a text file with one rule per line, for example `grid.c:120 block=4096 homes=first-touch`. Sites: FILE:LINE,
     /// FUNCTION, `alloc N` (each node's N-th). Attributes: block, homes (round-robin, first-touch, slices, node:N), protocol
     #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "hostfile"])]
     attr: Option<PathBuf>,
@@ -309,7 +309,7 @@ pub(super) fn find_sites(rules: Rules, executable: &Path) -> Result<((Rules, Cal
 }
 
 /// Says why a run has failed, and below that what was seen of it.
-pub(super) fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
+fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
     if let Some(failure) = &outcome.failure {
         let mut text = failure.to_string();
         let seen: String = seen(outcome).iter().map(|line| format!("\n  {line}")).collect();

@@ -7,7 +7,7 @@ use crate::base::messages;
 use crate::cli::run::attributes::file::Rules;
 use crate::cli::run::attributes::matched;
 use crate::cli::run::attributes::sites::CallSites;
-use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare, tell_of_failure};
+use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare};
 use crate::cli::run::settings::Settings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
 use crate::cli::shared::libraries::LibraryOptions;
@@ -35,7 +35,7 @@ pub struct NodeCommand {
     /// Let rank 0 write counters of every node to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// Give allocations other attributes, as `blizzard run` does. FILE is the same on all hosts
+    /// Give allocations other attributes, as `blizzard run` does. FILE must be the same on all hosts
     #[arg(long, value_name = "FILE")]
     attr: Option<PathBuf>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
@@ -58,10 +58,17 @@ impl NodeCommand {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::Outcome { exit_status, failure, told, nodes, rules: table } = ranks::run(setup)?;
+        let ranks::Outcome { exit_status, failure, crash, nodes, rules: table } = ranks::run(setup)?;
         let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
-        let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, rules: table, crash: None, told, wall };
-        tell_of_failure(&outcome, |outcome| outcome.told.clone());
+        let outcome =
+            Outcome { exit_status, failure, nodes, learnt, stuck, rules: table, crash, told: Vec::new(), wall };
+        if let Some(failure) = &outcome.failure {
+            messages::error(&failure.to_string());
+        }
+        // Names are looked up then: when another rank has ended, this one may be killed.
+        for line in outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard)) {
+            eprintln!("  {line}");
+        }
         let is_known = !outcome.nodes.is_empty();
         if let Some((rules, sites)) = rules.as_ref().filter(|_| is_known) {
             matched::unmatched(rules, sites, &outcome.rules).iter().for_each(|line| messages::warning(line));
@@ -115,8 +122,7 @@ impl NodeCommand {
             ..self.settings.launch_options(1)
         };
         let (args, guard) = (args.to_vec(), ready.flags.guard);
-        let describe = crash::lines;
-        let setup = Setup { program, args, options, guard, describe, identity, alone, one_host, farthest };
+        let setup = Setup { program, args, options, guard, identity, alone, one_host, farthest };
         Ok(Prepared { setup, ready, stats, rules })
     }
 }

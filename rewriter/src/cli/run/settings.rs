@@ -9,7 +9,7 @@ use clap::Args;
 /// How shared memory works.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Coherence protocol of shared memory; `update` is for single allocations (`bz_alloc_with`)
+    /// Coherence protocol of shared memory. Programs choose `update`, which is not for a whole run, with `bz_alloc_with`
     #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
     protocol: Protocol,
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
     /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
-    /// other half for those on a node of their choice [default: 64, or a power of two of at least three times the machine's memory, if that is more]
+    /// other half for those on a node of their choice [default: 64, or a power of two of at least four times the machine's memory, if that is more, up to 512]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=contract::SEGMENT_MAX_BYTES >> 30))]
     segment_gib: Option<u64>,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096

@@ -16,7 +16,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::launch::crashes::crash::{self, Crash, Describe, Own};
+use crate::launch::crashes::crash::{self, Crash, Own};
 use crate::launch::guard::{self, Guard};
 use crate::launch::hosts::agent::start_carrier;
 use crate::launch::hosts::frames::{Ended, version};
@@ -69,8 +69,6 @@ pub struct Setup {
     pub options: LaunchOptions,
     /// It is guarded code.
     pub guard: bool,
-    /// Says how the node has died.
-    pub describe: Describe,
     /// Tells programs apart that are rewritten differently, or with other libraries.
     pub identity: String,
     /// Why it runs on one node only, or on one host only.
@@ -86,7 +84,7 @@ pub struct Outcome {
     pub exit_status: i32,
     pub failure: Option<Error>,
     /// What was seen of the node that failed.
-    pub told: Vec<String>,
+    pub crash: Option<Crash>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
     /// There: the rules of allocations with what they have matched, if all nodes were on its host.
@@ -507,14 +505,13 @@ impl Rank<'_> {
             (0..begun.total()).map(|of| NodeEnd { status: status(of), report: report(of) }).collect();
         let (exit_status, failure) = verdict(Some(Stop::Node(node)), &ends, Written::default());
         let has_said = ends[begun.node as usize].report.message.is_some();
-        let seen = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said));
-        let told = seen.map(|crash| (self.setup.describe)(crash, self.setup.guard)).unwrap_or_default();
-        Some(Outcome { failure, told, ..quiet(exit_status) })
+        let crash = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said)).cloned();
+        Some(Outcome { failure, crash, ..quiet(exit_status) })
     }
 }
 
 fn quiet(exit_status: i32) -> Outcome {
-    Outcome { exit_status, failure: None, told: Vec::new(), nodes: Vec::new(), rules: Vec::new() }
+    Outcome { exit_status, failure: None, crash: None, nodes: Vec::new(), rules: Vec::new() }
 }
 
 fn failed(exit_status: i32, error: Error) -> Outcome {

@@ -220,7 +220,7 @@ fn apart(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, 
         let (mut rules, mut placed, mut done, mut lower, mut taken) = (initial.clone(), Vec::new(), 0, 0, 0);
         for call in calls {
             let hold = steps.partition_point(|step| step.at <= call.old);
-            if hold < done || call.is_behind_tail && taken > 0 {
+            if hold < done || call.begins_anew && taken > 0 {
                 break;
             }
             let at = (call.end.0 - 1 - start) as u32;
@@ -239,7 +239,6 @@ fn apart(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, 
             placed.extend(lowered(&rules, call.lower_by));
             (done, taken) = (hold, taken + 1);
         }
-        out.repeats += done;
         let end = calls[taken - 1].end;
         out.apart.push(Piece { unit, start: Vaddr(start), end, lsda: None, steps: placed });
         calls = &calls[taken..];

@@ -30,8 +30,8 @@ pub struct ApartCall {
     pub end: Vaddr,
     /// By so many bytes rsp is lower than at that instruction when the callee has returned, arguments included.
     pub lower_by: u32,
-    /// Between the call before it and this one a tail has a call, which has a frame of its own.
-    pub is_behind_tail: bool,
+    /// Between the call before it and this one stands what has a frame of its own: a tail's call, a copy of a loop.
+    pub begins_anew: bool,
 }
 
 /// Where old code went.

@@ -140,9 +140,11 @@ impl<'a> Dynamic<'a> {
         let mut found = Vec::new();
         if let Some(va) = self.value(elf::DT_HASH.0) {
             let buckets = u64::from(word(va).unwrap_or(0));
+            let entry = |k: u64| word(va.saturating_add(8 + 4 * k));
             for head in 0..buckets {
-                let next = |k: u64| word(va.saturating_add(8 + 4 * k)).unwrap_or(0) as usize;
-                let mut k = next(head);
+                let next = |k: u64| entry(k).unwrap_or(0) as usize;
+                // The table ends with the file.
+                let Some(mut k) = entry(head).map(|k| k as usize) else { break };
                 // A chain has no more symbols than there are.
                 for _ in 0..symbols.len() {
                     if k == 0 {

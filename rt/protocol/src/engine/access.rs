@@ -350,6 +350,11 @@ impl<M: Storage> Engine<M> {
         let (protocols, mut env) = self.parts(port);
         protocols.flush(&mut env);
     }
+
+    /// [`Protocol::is_leaving`](crate::protocol::seam::Protocol::is_leaving).
+    pub fn is_leaving(&self, k: u64) -> Option<bool> {
+        self.protocols.is_leaving(k)
+    }
 }
 
 #[inline]

@@ -84,6 +84,11 @@ pub trait Protocol<M: Storage>: Sized {
     /// The program tells others that it has stored: what they have copies of goes to them ([`Port::push`]). For protocols that are not sequentially consistent.
     fn flush<P: Port>(&mut self, _env: &mut Env<'_, M, P>) {}
 
+    /// Of the blocks that the last flush found on their way to another node: whether the `k`th still is. None: there are no more.
+    fn is_leaving(&self, _k: u64) -> Option<bool> {
+        None
+    }
+
     /// The home has pushed these data of a minimum block.
     fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
         reject(env.port);

@@ -68,6 +68,11 @@ pub trait Rules<M: Storage>: Sized {
     /// [`Protocol::flush`].
     fn flush<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _directory: &Directory<M>) {}
 
+    /// [`Protocol::is_leaving`].
+    fn is_leaving(&self, _directory: &Directory<M>, _k: u64) -> Option<bool> {
+        None
+    }
+
     /// [`Protocol::pushed`]; the block has no outstanding request.
     fn pushed<P: Port>(env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
         reject(env.port);
@@ -203,6 +208,10 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
     #[inline]
     fn flush<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
         self.rules.flush(env, &self.directory);
+    }
+
+    fn is_leaving(&self, k: u64) -> Option<bool> {
+        self.rules.is_leaving(&self.directory, k)
     }
 
     fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {

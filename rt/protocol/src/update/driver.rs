@@ -32,11 +32,13 @@ pub struct Pushes<M: Storage> {
     listed: M::Table<Listed>,
     /// Addresses of the blocks that have readers, or had some at the last flush.
     list: Queue<u64, M>,
+    /// Numbers of those that the last flush found on their way to another writer: the home may have stored since, and readers still have copies.
+    leaving: Queue<u64, M>,
 }
 
 impl<M: Storage> Rules<M> for Pushes<M> {
     fn new(blocks: u64) -> Result<Pushes<M>, M::Error> {
-        Ok(Pushes { pushed: M::table(blocks)?, listed: M::table(blocks)?, list: Queue::new() })
+        Ok(Pushes { pushed: M::table(blocks)?, listed: M::table(blocks)?, list: Queue::new(), leaving: Queue::new() })
     }
 
     #[inline(always)]
@@ -69,19 +71,28 @@ impl<M: Storage> Rules<M> for Pushes<M> {
     }
 
     fn flush<P: Port>(&mut self, env: &mut Env<'_, M, P>, directory: &Directory<M>) {
+        while self.leaving.pop().is_some() {}
         for _ in 0..self.list.len() {
             let Some(addr) = self.list.pop() else { return };
             let site = env.site(addr);
             let number = env.port.number(site.block);
-            if let Ok(DirState::Shared(readers)) = directory.get(number) {
-                self.push(env, &site, readers);
-                if !has_bug!(env.port, FlushForgetsReaders) {
-                    self.append(env, addr);
+            match directory.get(number) {
+                Ok(DirState::Shared(readers)) => {
+                    self.push(env, &site, readers);
+                    if !has_bug!(env.port, FlushForgetsReaders) {
+                        self.append(env, addr);
+                    }
+                    continue;
                 }
-            } else {
-                self.listed.set(number, Listed(false));
+                Ok(DirState::AwaitAcks { .. }) if self.leaving.push(number).is_err() => no_memory(env),
+                _ => {}
             }
+            self.listed.set(number, Listed(false));
         }
+    }
+
+    fn is_leaving(&self, directory: &Directory<M>, k: u64) -> Option<bool> {
+        Some(matches!(directory.get(self.leaving.get(k)?), Ok(DirState::AwaitAcks { .. })))
     }
 
     fn pushed<P: Port>(env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
@@ -119,7 +130,11 @@ impl<M: Storage> Pushes<M> {
 
     fn append<P: Port>(&mut self, env: &mut Env<'_, M, P>, addr: u64) {
         if self.list.push(addr).is_err() {
-            env.port.fail(format_args!("no memory for the list of blocks with readers"));
+            no_memory(env);
         }
     }
+}
+
+fn no_memory<M: Storage, P: Port>(env: &mut Env<'_, M, P>) {
+    env.port.fail(format_args!("no memory for the list of blocks with readers"));
 }

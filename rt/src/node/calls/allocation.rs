@@ -67,6 +67,8 @@ impl Node {
     fn hand_out(&mut self, chunk: Chunk) -> u64 {
         if chunk.recycled {
             self.zero(chunk.addr, chunk.bytes);
+            // Whoever has copies from before finds zeros, however it learns of the address.
+            self.flush();
         }
         self.count(Counter::Allocations);
         self.context.add_alone(Counter::AllocatedBytes, chunk.bytes);

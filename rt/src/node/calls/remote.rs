@@ -100,5 +100,12 @@ impl Node {
             let ask = Message { handler: id::REMOTE_FENCE, key, ..Message::default() };
             self.call(to, ask, id::REMOTE_FENCED, Wait::Other);
         }
+        // Readers have been told to give their copies up, and may have answered the fence in an access that goes on first.
+        for k in 0.. {
+            let Some(is_leaving) = self.engine.is_leaving(k) else { break };
+            if is_leaving {
+                self.wait(Wait::Other, |node| node.engine.is_leaving(k) != Some(true));
+            }
+        }
     }
 }

@@ -164,6 +164,13 @@ pub fn push_of_two<const BYTES: u64>() -> Model {
     model("push of two writers", plain, pushed::<BYTES>, scripts)
 }
 
+/// A third node stores while the home flushes.
+pub fn push_of_three<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0), Flush], vec![Load(0), Load(0)], vec![Store(0)]];
+    let before = vec![(0, Store(0)), (1, Load(0))];
+    Model { before, ..model("push beside another writer", plain, pushed::<BYTES>, scripts) }
+}
+
 /// A reader has room for one page.
 pub fn push_to_small<const BYTES: u64>() -> Model {
     let scripts = vec![vec![Store(0), Flush, Store(0), Flush], vec![Load(0), Load(1), Load(0)]];

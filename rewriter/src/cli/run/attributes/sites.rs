@@ -13,6 +13,7 @@ use crate::reports::overhead::symbols::{Symbols, short};
 use crate::reports::places::{function_at, is_client};
 use blizzard_contract::{CLIENT_CODE, FrameRow, RulesHead, SEEN_SITES, SiteRange};
 use object::{Object, ObjectSymbol};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::ops::Range;
@@ -179,9 +180,11 @@ impl CallSites {
     /// There is no such site.
     pub fn of(rules: &Rules, program: &Path) -> Result<CallSites> {
         let folder = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
-        let libraries = folder.into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut libraries: Vec<_> = folder.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        // Of a library that was built again, with code as long as before, the last one.
+        libraries.sort_by_key(|path| Reverse(fs::metadata(path).and_then(|file| file.modified()).ok()));
         let mut modules: Vec<Module> = Module::of(program, true).into_iter().collect();
-        modules.extend(libraries.filter_map(|path| Module::of(&path, false)));
+        modules.extend(libraries.iter().filter_map(|path| Module::of(path, false)));
         modules.sort_by_key(|module| module.number);
         modules.dedup_by_key(|module| module.number);
         let (mut seen, mut ranges) = (Seen::default(), Vec::new());

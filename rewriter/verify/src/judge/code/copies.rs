@@ -189,11 +189,14 @@ impl<'x> Prover<'x, '_> {
             return unknown();
         }
         let (Some((lin, access)), Some(mem)) = (ordinary(i), &i.mem) else {
-            // A string instruction that only loads, where loads are not checked.
-            return if matches!(classify(self.cx, i, 0), Class::Open(_)) { unknown() } else { Ok(()) };
+            // A string instruction that only loads, where loads are not checked. In guarded code it might fault, and messages would be handled here.
+            let is_open = self.cx.guard || matches!(classify(self.cx, i, 0), Class::Open(_));
+            return if is_open { unknown() } else { Ok(()) };
         };
         let wanted = access.writes() && self.cx.check_stores || access.reads() && self.cx.check_loads;
-        if !at_alias && (!wanted || mem.seg != 0 || i.has(ADDR32) || mem.index == NONE && mem.base == RSP) {
+        if !at_alias
+            && (!wanted && !self.cx.guard || mem.seg != 0 || i.has(ADDR32) || mem.index == NONE && mem.base == RSP)
+        {
             return Ok(());
         }
         let private = self.cx.guard && !at_alias;

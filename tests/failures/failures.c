@@ -180,7 +180,7 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "block-too-large") && me == last)
         bz_alloc_with(100, &(bz_attributes_t){.block_bytes = 8192});
     if (!strcmp(how, "homes") && me == last)
-        bz_alloc_with(100, &(bz_attributes_t){.homes = 4});
+        bz_alloc_with(100, &(bz_attributes_t){.homes = 5});
     if (!strcmp(how, "home-node") && me == last)
         bz_alloc_with(100, &(bz_attributes_t){.homes = BZ_HOMES_NODE, .node = nodes});
     if (!strcmp(how, "slot") && me == last)

@@ -186,7 +186,7 @@ fn attributes_that_there_are_not_are_errors() {
     for (how, what) in [
         ("block-size", "bz_alloc_with: blocks of 96 bytes"),
         ("block-too-large", "bz_alloc_with: blocks of 8192 bytes"),
-        ("homes", "bz_alloc_with: 4 is none of the BZ_HOMES constants"),
+        ("homes", "bz_alloc_with: 5 is none of the BZ_HOMES constants"),
         ("home-node", "bz_alloc_with: home 3, but the run has 3 node(s)"),
     ] {
         says(how, &["blizzard: error:", "node 2", what]);

@@ -65,7 +65,7 @@ fn what_is_flushed_has_arrived() {
     explored(&push_to_late::<64>(), "64", ALL, 3_931);
     explored(&push_of_two::<64>(), "64", ALL, 378);
     explored(&push_of_two::<256>(), "256", ALL, 687);
-    explored(&push_of_three::<64>(), "64", ALL, 1);
+    explored(&push_of_three::<64>(), "64", ALL, 4_276);
     explored(&push_to_small::<64>(), "64", ALL, 1_619);
     explored(&push_beside_call::<64>(), "64", ALL, 11_091);
     explored(&push_beside_access::<64>(), "64", ALL, 408);

@@ -15,6 +15,9 @@ const EACH: usize = 12;
 /// Processor time and bytes written of a run; both far beyond what the programs need.
 const LIMITS: &str = "ulimit -t 10; ulimit -f 4096; exec \"$0\"";
 const LIMIT: Duration = Duration::from_secs(60);
+/// What the shell says where a child of another thread, not yet executed, holds the file open for writing; so often it is tried again then.
+const BUSY: &[u8] = b"Text file busy";
+const TRIES: usize = 100;
 
 /// What the unchanged output did.
 pub struct Trial {
@@ -77,7 +80,15 @@ impl Trial {
             limit: LIMIT,
             open: false,
         };
-        let Ended { status, .. } = job.run()?;
+        let mut tries = 0..TRIES;
+        let status = loop {
+            let Ended { status, .. } = job.run()?;
+            let said = || fs::read(path("err")).unwrap_or_default();
+            let is_held = status == Status::Exit(126) && said().windows(BUSY.len()).any(|word| word == BUSY);
+            if !is_held || tries.next().is_none() {
+                break status;
+            }
+        };
         let said = fs::read(path("out")).map_err(text)?;
         for what in ["p", "out", "err"] {
             let _ = fs::remove_file(path(what));

@@ -2,7 +2,7 @@
 //!
 //! Purpose: programs that nobody changes choose protocol, block size and homes for each allocation. Input: the table of the launcher
 //! ([`blizzard_contract::RulesHead`]), and the stack of an allocation. Output: the rule that the allocation has, which is counted in the table. The callers are looked
-//! at from the innermost on, [`RULE_CALLERS`] of them, past the client library; the first that a rule names decides.
+//! at from the innermost on, [`RULE_CALLERS`] of them, those of the client library included, which no rule names; the first that one names decides.
 //! **Invariants**: but for its counts and the places that have allocated, the table does not change. Where a frame is not known, the walk ends: a rule matches less then, never
 //! something else.
 

@@ -1,6 +1,7 @@
-//! The builder: from the input's frames and the code map to the three sections.
+//! The builder: from the input's frames and the code map to the three sections that programs unwind by, and `.debug_frame` for the calls of stubs.
 //!
-//! Input: the frames of the input, a [`CodeMap`]. Output: [`Frames`].
+//! Input: the frames of the input, a [`CodeMap`]. Output: [`Frames`]. **Invariant**: what stands apart has frames for debuggers alone; ranges of two frames do not
+//! overlap.
 //!
 //! Order: read all units; map each unit's rows and write its LSDAs (sizes of LSDAs depend on new offsets, and FDEs hold
 //! their addresses, so LSDAs come first); sort the pieces; write `.eh_frame` through gimli; index it.

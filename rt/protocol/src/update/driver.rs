@@ -1,6 +1,7 @@
 //! What the readers of a home's blocks have, and the flush that pushes what is new.
 //!
-//! Input: steps at the home, flushes, pushes. Output: pushes, copies that are up to date.
+//! Input: steps at the home, flushes, pushes. Output: pushes, copies that are up to date; the blocks that a flush still has to wait for. **Invariant**: all
+//! readers of a block have been sent the same bytes.
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeSet};

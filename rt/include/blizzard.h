@@ -38,7 +38,16 @@ void *bz_alloc_on(unsigned home, size_t bytes);
 
 /* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels. Only
  * BZ_PROTOCOL_UPDATE can change results: with it a node flushes before it tells other nodes of its stores ("Flushes" below). Source: Reinhardt 1996, section 2.3. */
-enum { BZ_PROTOCOL_DEFAULT, BZ_PROTOCOL_STACHE, BZ_PROTOCOL_MCM, BZ_PROTOCOL_SEQUENTIAL, BZ_PROTOCOL_UPDATE };
+enum {
+    BZ_PROTOCOL_DEFAULT,
+    BZ_PROTOCOL_STACHE,
+    BZ_PROTOCOL_MCM,
+    BZ_PROTOCOL_SEQUENTIAL,
+    BZ_PROTOCOL_UPDATE,
+    /* For data that one node after the other reads and then stores to, as under a lock: the read miss brings the right to store, so a turn takes one miss instead of two. A block
+     * whose readers turn out not to store is kept as BZ_PROTOCOL_STACHE keeps it, until it is read and stored to by turns again. Sequentially consistent. */
+    BZ_PROTOCOL_MIGRATORY
+};
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
@@ -55,7 +64,7 @@ typedef struct bz_attributes {
     uint32_t protocol;
 } bz_attributes_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Allocations with one combination of attributes, if it is not the run's own,
- * share a 256th of the segment (256 MiB of 64 GiB). With BZ_HOMES_NODE, and a block size or protocol that is not the run's, they share a 128th or less of that node's part
+ * share a 512th of the segment (128 MiB of 64 GiB). With BZ_HOMES_NODE, and a block size or protocol that is not the run's, they share a 128th or less of that node's part
  * (128 MiB with two nodes). Slices and first touch share one part. NULL when that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
 void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */

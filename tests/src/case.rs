@@ -316,7 +316,12 @@ impl Case {
 
     /// Runs `output` on several nodes with each protocol.
     fn compare_nodes(&self, output: &Path, nodes: u32, originals: &[Outcome]) -> Result<(), String> {
-        let protocols = if nodes > 1 { &tool::PROTOCOLS[..] } else { &tool::PROTOCOLS[..1] };
+        let shares = self.source.components().any(|part| part.as_os_str() == "shared");
+        let protocols = match nodes {
+            0 | 1 => &tool::PROTOCOLS[..1],
+            _ if shares => &tool::PROTOCOLS[..],
+            _ => &tool::PROTOCOLS[..tool::OWN_DRIVERS],
+        };
         for protocol in protocols {
             self.compare_run(output, nodes, protocol, originals).map_err(|e| format!("{protocol}: {e}"))?;
         }

@@ -32,6 +32,9 @@ pub fn blizzard<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comm
     command
 }
 
+/// The first so many of [`PROTOCOLS`] have drivers of their own; the others are stache but for a few steps, and are tried with fewer programs.
+pub const OWN_DRIVERS: usize = 3;
+
 /// The protocols that a run of several nodes is tried with.
 pub const PROTOCOLS: [&str; list::OF_RUNS] = {
     let mut names = [""; list::OF_RUNS];

@@ -94,6 +94,10 @@ listed! {
         /// What was flushed once is not looked at by later flushes.
         FlushForgetsReaders,
 
+        // Of migratory.
+        /// The home gives a block to a reader that may store, but goes on loading from its own copy.
+        MovedCopyStays,
+
         // Of bulk transfers.
         /// The last piece of a transfer is not waited for.
         BulkEndsEarly,

@@ -43,6 +43,8 @@ pub mod mcm;
 
 pub mod sequential;
 
+pub mod migratory;
+
 pub mod update;
 
 pub mod list;

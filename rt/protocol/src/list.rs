@@ -263,6 +263,7 @@ protocols! {
     mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
     sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, Sequential, "No copies: a block is at one node at a time";
     update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
+    migratory: crate::migratory::driver::Migratory<M>, crate::stache::vocabulary::MESSAGES, Sequential, "For data that nodes read and then write by turns: a read miss fetches the right to store";
 }
 
 /// A line of the list.

@@ -305,6 +305,8 @@ pub enum Protocol {
     /// One node stores, the pages' home; barriers and the like send what it has stored to those that have loaded it before. Not sequentially consistent:
     /// see [`flush`].
     Update,
+    /// One node after the other reads and then stores, as under a lock: the read miss brings the right to store. Sequentially consistent.
+    Migratory,
 }
 
 /// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.

@@ -6,7 +6,8 @@
 
 use crate::launch::options::{HomePolicy, PROTOCOLS, Protocol};
 use blizzard_contract as contract;
-use blizzard_protocol::list::OF_RUNS;
+use blizzard_protocol::list::RUNS;
+use blizzard_protocol::port::ProtocolId;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::Path;
@@ -84,7 +85,7 @@ pub struct Fixed {
 
 /// The smallest `--stache-pages`.
 const FEWEST_PAGES: u32 = contract::STACHE_PAGES_MIN;
-/// Those that take turns, as the protocols do. No two of these lists and the two kinds of runtime stay in step: after 168 rounds each combination has
+/// Those that take turns, as the protocols do. No two of these lists and the two kinds of runtime stay in step: after 112 rounds each combination has
 /// been.
 const HOMES: [HomePolicy; 2] = [HomePolicy::RoundRobin, HomePolicy::FirstTouch];
 const BLOCK_BYTES: [u32; 7] = [64, 4096, 128, 2048, 256, 1024, 512];
@@ -135,12 +136,13 @@ impl Round {
         let own = count > 1 || pick(&[0, 1]) == 1;
         let mut sizes = BLOCK_BYTES.to_vec();
         sizes.push(0);
+        let protocols: Vec<u32> = std::iter::once(0).chain(RUNS.map(ProtocolId::number)).collect();
         let pieces = std::array::from_fn(|k| {
             let drawn = Piece {
                 block_bytes: pick(&sizes),
                 homes: pick(&[0, 1, 2, 3, 4]),
                 node: pick(&[0, 1, 2, 3]),
-                protocol: pick(&(0..=OF_RUNS as u32).collect::<Vec<_>>()),
+                protocol: pick(&protocols),
             };
             let block_bytes = if fixed.block_bytes.is_none() && own { drawn.block_bytes } else { 0 };
             let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
@@ -164,7 +166,7 @@ impl Round {
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
             protocol: fixed.protocol.unwrap_or(PROTOCOLS[turn(PROTOCOLS.len(), 2)]),
             block_bytes: fixed.block_bytes.unwrap_or(BLOCK_BYTES[turn(BLOCK_BYTES.len(), 4)]),
-            homes: fixed.homes.unwrap_or(HOMES[turn(HOMES.len(), 4)]),
+            homes: fixed.homes.unwrap_or(HOMES[turn(HOMES.len(), 8)]),
             stache_pages: (lines / lines_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES),
             epochs: 10,
             // Many different rounds first, then long ones.
@@ -253,7 +255,7 @@ mod tests {
                 let r = Round::new(7, n, Fixed::default());
                 (r.delays.is_some(), r.protocol.0.number(), r.block_bytes, r.homes.number())
             };
-            assert_eq!((first..first + 168).map(kind).collect::<HashSet<_>>().len(), 2 * PROTOCOLS.len() * 7 * 2);
+            assert_eq!((first..first + 112).map(kind).collect::<HashSet<_>>().len(), 2 * PROTOCOLS.len() * 7 * 2);
         }
         assert!((0..56).any(|n| Round::new(7, n, Fixed::default()).stache_pages.is_some()));
     }
@@ -264,7 +266,7 @@ mod tests {
         let pieces: Vec<Piece> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
         assert_eq!(pieces.iter().map(|p| p.block_bytes).collect::<HashSet<_>>().len(), BLOCK_BYTES.len() + 1);
         assert_eq!(pieces.iter().map(|p| p.homes).collect::<HashSet<_>>().len(), PIECE_HOMES.len());
-        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + OF_RUNS);
+        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + RUNS.len());
         assert_eq!(pieces.iter().filter(|p| p.homes == 3).map(|p| p.node).collect::<HashSet<_>>().len(), 4);
         for count in 1..=MOST_PIECES {
             assert!(rounds.iter().any(|r| r.pieces.iter().flatten().count() == count), "{count}");

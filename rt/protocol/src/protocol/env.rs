@@ -78,6 +78,15 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
         self.port.write(Block::of(site.block.addr() + last), data);
     }
 
+    /// Whether the data of the message being handled differ from the own copy.
+    pub fn brings_news(&self, site: &Site, data: Option<&Data>) -> bool {
+        let last = site.bytes / BLOCK_BYTES - 1;
+        (0..=last).any(|part| {
+            let own = self.port.read(Block::of(site.block.addr() + part * BLOCK_BYTES));
+            if part == last { data != Some(&own) } else { self.parts.get(part) != own }
+        })
+    }
+
     #[inline(never)]
     fn copy_parts_in(&mut self, site: &Site) {
         let last = site.bytes / BLOCK_BYTES - 1;

@@ -43,6 +43,18 @@ pub trait Rules<M: Storage>: Sized {
     /// There is no memory.
     fn new(blocks: u64) -> Result<Self, M::Error>;
 
+    /// At the home: an event is about to be stepped in that state, if it is possible there. What is stepped instead.
+    #[inline(always)]
+    fn home_event<P: Port>(
+        &mut self,
+        _env: &mut Env<'_, M, P>,
+        _site: &Site,
+        (_state, event): (DirState, HomeEvent),
+        _data: Option<&Data>,
+    ) -> HomeEvent {
+        event
+    }
+
     /// [`steps::home_step`].
     #[inline(always)]
     fn home_step(state: DirState, local: Tag, event: HomeEvent) -> Result<(DirState, Tag, Actions), Violation> {
@@ -309,6 +321,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
             first_touch(self, env, site);
             state = self.home_state(env, site, number);
         }
+        let event = self.rules.home_event(env, site, (state, event), data);
         let tag = env.tag(site.block);
         #[cfg(feature = "planted")]
         let tag = Self::planted_home_tag(env.port, state, tag);

@@ -189,6 +189,24 @@ pub fn push_beside_access<const BYTES: u64>() -> Model {
     model("push beside an access to two blocks", plain, pushed::<BYTES>, scripts)
 }
 
+/// The same with that protocol for the run.
+pub fn by(protocol: &str, model: Model) -> Model {
+    Model { protocol: ProtocolId::named(protocol).unwrap().number(), ..model }
+}
+
+/// Two nodes read and then store; their home reads.
+pub fn turns<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Load(0)], vec![Load(0), Store(0)], vec![Load(0), Store(0)]];
+    model("read and then stored", plain, neighbours::<BYTES>, scripts)
+}
+
+/// Two nodes have read without a store, then one has stored: the block is shared as with stache when the home stores, and becomes migratory again.
+pub fn readers<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0)], vec![Load(0), Store(0)], vec![Load(0), CheckIn(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (1, Store(0))];
+    Model { before, ..model("read by two", plain, neighbours::<BYTES>, scripts) }
+}
+
 /// Data of two sizes from two nodes at once.
 pub fn mixed<const SMALL: u64, const LARGE: u64>() -> Model {
     let scripts = vec![vec![Store(0)], vec![Store(1)], vec![Prefetch(0, false), Load(1), Load(0)]];

@@ -153,10 +153,36 @@ fn the_second_protocol_too() {
     }
 }
 
+/// What stache guarantees, though readers take blocks away.
+#[test]
+fn migratory_too() {
+    for (model, bytes, states) in [
+        (parts::<64>(), "64", 104),
+        (parts::<256>(), "256", 188),
+        (replacement_in_use::<64>(), "64", 240),
+        (joined::<64>(), "64", 275),
+        (own::<64>(), "64", 153),
+        (across::<64, 256>(), "64 and 256", 279),
+        (home_by_use_of_two::<64>(), "64", 132),
+        (created::<64>(), "64", 149),
+    ] {
+        explored(&by("migratory", model), bytes, ALL, states);
+    }
+}
+
 #[test]
 #[ignore = "takes three minutes"]
 fn more_of_each() {
     const MORE: usize = 100_000;
+    explored(&by("migratory", turns::<64>()), "64", ALL, 6938);
+    explored(&by("migratory", turns::<128>()), "128", ALL, 16314);
+    explored(&by("migratory", readers::<64>()), "64", ALL, 4986);
+    explored(&by("migratory", replacement_of_two::<64>()), "64", ALL, 971);
+    explored(&by("migratory", replacement::<64>()), "64", ALL, 593);
+    explored(&by("migratory", parts_of_two::<64>()), "64", ALL, 4588);
+    explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
+    explored(&by("migratory", trail::<64>()), "64", ALL, 0);
+    explored(&side_by_side::<64, 4>(), "64", ALL, 0);
     explored(&parts_of_two::<128>(), "128", ALL, 5_579);
     explored(&parts_of_two::<4096>(), "4096", MORE, 48_499);
     explored(&mixed::<128, 256>(), "128 and 256", ALL, 39_263);
@@ -221,13 +247,18 @@ fn each_planted_bug_is_found() {
         (Bug::OwnAheadIsForgotten, "failure", at_two_sizes!(own, [64], [256])),
         (Bug::TwoHomes, "writers", at_two_sizes!(home_by_use, [64], [512])),
         (Bug::AskerIsHome, "writers", at_two_sizes!(home_by_use, [64], [512])),
-        (Bug::EarlyMessageIsDropped, "standstill", at_two_sizes!(home_by_use, [64], [512])),
+        (Bug::EarlyMessageIsDropped, "standstill", at_two_sizes!(home_by_use, [64], [128])),
         (Bug::HoldsNoUntouchedPage, "standstill", at_two_sizes!(created, [64], [256])),
         (Bug::LimitsAreLost, "stale", at_two_sizes!(created, [64], [256])),
         (Bug::NodeZeroKeepsHomes, "rejected", at_two_sizes!(created, [64], [256])),
         (Bug::OtherProtocolIsForgotten, "standstill", at_two_sizes!(side_by_side, [64, 1], [128, 1])),
         (Bug::ReaderHidesStores, "stale", at_two_sizes!(push, [64], [128])),
         (Bug::FlushForgetsReaders, "stale", at_two_sizes!(push, [64], [128])),
+        (
+            Bug::MovedCopyStays,
+            "writers",
+            [("64", by("migratory", turns::<64>())), ("128", by("migratory", turns::<128>()))],
+        ),
         (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
         (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),
     ];

@@ -33,7 +33,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 /// Small, since it is made again for each execution: 131,072 blocks, and room for each kind of allocation.
-const SEGMENT_BYTES: u64 = 8 << 20;
+const SEGMENT_BYTES: u64 = 16 << 20;
 /// How often time passes while a node waits, at most.
 const NAPS: u32 = 1;
 /// How often a peer's signal takes a node out of its system calls, at most. Then the kernel is done first: two nodes whose calls have a block in common

@@ -62,7 +62,7 @@ pub enum Way {
     Delaying(Settings),
 }
 
-pub const SEGMENT_BYTES: u64 = 16 << 20;
+pub const SEGMENT_BYTES: u64 = 32 << 20;
 /// More nodes than the flat form of a collective takes, and more than there are processors.
 pub const TREE_NODES: u32 = 11;
 

@@ -4,6 +4,7 @@ mod ahead;
 mod blocks;
 mod common;
 mod failures;
+mod migratory;
 mod other_protocols;
 mod prelude;
 mod replace;

@@ -49,10 +49,19 @@ type Registers = [Option<u64>; 17];
 
 /// The calls that led to a context, whose registers stand in the order of the kernel's `sigcontext`.
 pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
-    let mut registers: Registers = IN_CONTEXT.map(|place| Some(context[place]));
+    frames_from(memory, IN_CONTEXT.map(|place| Some(context[place])), false)
+}
+
+/// The calls that led to a call that will return to `address`, with `sp` behind it. They end where a frame is found by another register.
+pub fn frames_of_call(memory: &ProcessMemory, address: u64, sp: u64) -> Vec<Frame> {
+    let mut registers = [None; 17];
+    (registers[RIP], registers[RSP]) = (Some(address), Some(sp));
+    frames_from(memory, registers, true)
+}
+
+fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_call: bool) -> Vec<Frame> {
     let mut files = Files::default();
     let mut frames: Vec<Frame> = Vec::new();
-    let mut is_behind_call = false;
     while let Some(address) = registers[RIP].filter(|&rip| rip != 0 && frames.len() < FRAMES) {
         let file = memory.file_at(address);
         let cold = file.as_ref().and_then(|(path, offset)| files.get(path)?.cold_around(*offset, address));

@@ -30,6 +30,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             if call.args[usize::from(rights)] & u64::from(bits) != 0 {
                 loading::allow_code(call);
             } else if call.args[usize::from(rights)] == libc::PROT_READ as u64 {
+                own_file::note_protected();
                 loading::has_loaded(call);
             }
             None
@@ -51,7 +52,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             let told = unsafe { own_file::read_link(&call.args, name) };
             // The loader asks on behalf of `$ORIGIN`.
             if told.is_some() && !loading::is_loader(call.rip) {
-                own_file::note_told();
+                own_file::note_told(!loading::has_loader());
             }
             told
         }

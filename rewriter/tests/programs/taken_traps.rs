@@ -404,6 +404,10 @@ fn a_filter_of_system_calls_is_not_provoked() {
         }"#;
     let source = filter.to_owned() + &entered_in_the_middle("").replace("long sum = 0;", "long sum = 0; forbid();");
     assert_eq!(traps("gcc", &source, &["-O1", "-static"]), [1000, 1000]);
+    let folder = tempfile::tempdir().unwrap();
+    rewritten(folder.path(), &source, &["-O1", "-static"], &[]);
+    let (_, stats) = run_on(folder.path(), 2, &["./rewritten"]);
+    assert_eq!((&stats["trap_places"][0]["kept"], &stats["totals"]["traps"]), (&"filter".into(), &2000.into()));
 }
 
 fn no_jump_is_written_where_data_look_like_trap_bytes() {

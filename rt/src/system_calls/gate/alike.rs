@@ -3,6 +3,7 @@
 //! Input: a column's action, and the call, its memory accessible. Output: its result, if it has been made here.
 
 use crate::kernel::limits;
+use crate::kernel::near;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
 use crate::memory::access_control::program;
@@ -37,6 +38,12 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
         }
         Action::KeepLibraries => {
             redirect::keep();
+            None
+        }
+        Action::LeaveTrapBytes | Action::KeepDispatch(_) => {
+            if call.nr == libc::SYS_seccomp || call.args[0] == libc::PR_SET_SECCOMP as u64 {
+                near::close();
+            }
             None
         }
         // SAFETY: passed on from the caller.

@@ -37,7 +37,7 @@ pub const PROTOCOLS: [&str; list::OF_RUNS] = {
     let mut names = [""; list::OF_RUNS];
     let mut at = 0;
     while at < names.len() {
-        names[at] = list::ALL[at].name();
+        names[at] = list::RUNS[at].name();
         at += 1;
     }
     names

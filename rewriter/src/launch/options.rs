@@ -21,11 +21,11 @@ impl Protocol {
 
 /// All of them.
 pub const PROTOCOLS: [Protocol; protocols::OF_RUNS] = {
-    let mut all = [Protocol(protocols::ALL[0]); protocols::OF_RUNS];
-    let mut number = 0;
-    while number < protocols::OF_RUNS {
-        all[number] = Protocol(protocols::ALL[number]);
-        number += 1;
+    let mut all = [Protocol(protocols::RUNS[0]); protocols::OF_RUNS];
+    let mut at = 0;
+    while at < protocols::OF_RUNS {
+        all[at] = Protocol(protocols::RUNS[at]);
+        at += 1;
     }
     all
 };

@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGN9");
+        assert_eq!(&first, b"BLZREGNA");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);

@@ -206,7 +206,7 @@ pub struct SharedContext {
 }
 
 /// Arenas of one node at most.
-pub const OWN_ARENAS: usize = 112;
+pub const OWN_ARENAS: usize = 2 * crate::LOWER_ARENAS;
 
 /// An arena of shared memory, as its owner keeps it, for the launcher, which looks up what an address belongs to.
 #[repr(C)]

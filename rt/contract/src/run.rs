@@ -8,8 +8,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// Environment variable by which the launcher names the original of a program that it runs out of the cache: an absolute path. The
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
-/// First bytes of the shared region ("BLZREGN9").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGN9");
+/// First bytes of the shared region ("BLZREGNA").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGNA");
 /// Most nodes of one run.
 pub const MAX_NODES: usize = 64;
 /// Block sizes that there are.
@@ -17,7 +17,7 @@ pub const BLOCK_SIZES: usize = (BLOCK_MAX_BYTES / BLOCK_BYTES).ilog2() as usize 
 /// Most arenas of the lower half of the segment: for each protocol round-robin homes, then first touch, by block size.
 pub const LOWER_ARENAS: usize = 2 * BLOCK_SIZES * MAX_PROTOCOLS;
 /// Most coherence protocols of a runtime.
-pub const MAX_PROTOCOLS: usize = 4;
+pub const MAX_PROTOCOLS: usize = 8;
 
 /// Values of [`RegionHeader::homes`]: where the pages of `bz_alloc` have their homes.
 pub mod home_policy {

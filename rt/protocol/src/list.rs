@@ -1,13 +1,13 @@
 //! The protocols that there are.
 //!
-//! A protocol is a folder with a type that implements [`Protocol`], and one line in `protocols` below. The line gives its name, and, by its place, its number
-//! ([`ProtocolId`]) and the numbers of its messages.
+//! A protocol is a folder with a type that implements [`Protocol`], and one line in `protocols` below. The line gives its name, what it promises, and, by its
+//! place, its number ([`ProtocolId`]) and the numbers of its messages. Programs have these numbers: new lines come last.
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data};
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, PART, PUSH, Row};
+use crate::protocol::messages::{Incoming, Row};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{Idled, Protocol};
 use crate::storage::Storage;
@@ -15,9 +15,20 @@ use blizzard_contract::MAX_PROTOCOLS;
 
 /// Makes [`Protocols`], which hands each call to the protocol of the block, and what is without a block to the run's.
 macro_rules! protocols {
-    ($($number:literal $name:ident: $State:ty, $rows:path, $what:literal;)*) => {
-        /// Their names and what they are, by number.
-        const LIST: &[(&str, &str)] = &[$((stringify!($name), $what)),*];
+    ($($name:ident: $State:ty, $rows:path, $promise:ident, $what:literal;)*) => {
+        /// By number.
+        const LIST: &[Line] = &[$(Line { name: stringify!($name), promise: Promise::$promise, what: $what }),*];
+
+        #[allow(non_camel_case_types)]
+        enum Place {
+            $($name),*
+        }
+
+        /// Their numbers, as patterns.
+        #[allow(non_upper_case_globals)]
+        mod number {
+            $(pub const $name: u8 = super::Place::$name as u8;)*
+        }
 
         /// The states of all protocols on one node. Those that serve nothing cost next to nothing.
         pub struct Protocols<M: Storage> {
@@ -42,7 +53,7 @@ macro_rules! protocols {
                     ready,
                     blocks,
                     nodes,
-                    $($name: <$State>::new(if first.0 == $number { blocks } else { 0 }, nodes)?,)*
+                    $($name: <$State>::new(if first.0 == number::$name { blocks } else { 0 }, nodes)?,)*
                 })
             }
 
@@ -62,7 +73,7 @@ macro_rules! protocols {
                 if self.ready & 1 << protocol.0 == 0 {
                     self.ready |= 1 << protocol.0;
                     let made = match protocol.0 {
-                        $($number => <$State>::new(self.blocks, self.nodes).map(|state| self.$name = state),)*
+                        $(number::$name => <$State>::new(self.blocks, self.nodes).map(|state| self.$name = state),)*
                         _ => Ok(()),
                     };
                     if made.is_err() {
@@ -74,16 +85,16 @@ macro_rules! protocols {
             #[inline(always)]
             pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
                 match site.protocol.0 {
-                    $($number if $number < OF_RUNS => self.$name.miss(env, site, store),)*
-                    _ => self.miss_of_allocation(env, site, store),
+                    $(number::$name if number::$name < INLINE => self.$name.miss(env, site, store),)*
+                    _ => self.miss_apart(env, site, store),
                 }
             }
 
-            /// Apart, so that runs without it do not pay for it.
+            /// Apart, so that the others do not pay for it.
             #[inline(never)]
-            fn miss_of_allocation<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+            fn miss_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
                 match site.protocol.0 {
-                    $($number if $number >= OF_RUNS => self.$name.miss(env, site, store),)*
+                    $(number::$name if number::$name >= INLINE => self.$name.miss(env, site, store),)*
                     _ => {}
                 }
             }
@@ -93,30 +104,30 @@ macro_rules! protocols {
                 // The first that this node hears of a block whose home it is may be a message.
                 self.serve(env.port, site.protocol);
                 match site.protocol.0 {
-                    $($number if $number < OF_RUNS => self.$name.message(env, site, message),)*
-                    _ => self.message_of_allocation(env, site, message),
+                    $(number::$name if number::$name < INLINE => self.$name.message(env, site, message),)*
+                    _ => self.message_apart(env, site, message),
                 }
             }
 
-            /// As [`Protocols::miss_of_allocation`].
+            /// As [`Protocols::miss_apart`].
             #[inline(never)]
-            fn message_of_allocation<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+            fn message_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
                 match site.protocol.0 {
-                    $($number if $number >= OF_RUNS => self.$name.message(env, site, message),)*
+                    $(number::$name if number::$name >= INLINE => self.$name.message(env, site, message),)*
                     _ => {}
                 }
             }
 
             pub(crate) fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
                 match site.protocol.0 {
-                    $($number => self.$name.evict(env, site),)*
+                    $(number::$name => self.$name.evict(env, site),)*
                     _ => {}
                 }
             }
 
             pub(crate) fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
                 match site.protocol.0 {
-                    $($number => self.$name.ask(env, site, store),)*
+                    $(number::$name => self.$name.ask(env, site, store),)*
                     _ => {}
                 }
             }
@@ -124,14 +135,14 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool {
                 match site.protocol.0 {
-                    $($number => self.$name.is_worth_asking(port, site),)*
+                    $(number::$name => self.$name.is_worth_asking(port, site),)*
                     _ => false,
                 }
             }
 
             pub(crate) fn may_ask(&self, site: &Site) -> bool {
                 match site.protocol.0 {
-                    $($number => self.$name.may_ask(),)*
+                    $(number::$name => self.$name.may_ask(),)*
                     _ => false,
                 }
             }
@@ -139,29 +150,29 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn joins(&self, site: &Site) -> bool {
                 match site.protocol.0 {
-                    $($number if $number < OF_RUNS => self.$name.joins(site.block),)*
-                    _ => $($number >= OF_RUNS && site.protocol.0 == $number && self.$name.joins(site.block))||*,
+                    $(number::$name if number::$name < INLINE => self.$name.joins(site.block),)*
+                    _ => $(number::$name >= INLINE && site.protocol.0 == number::$name && self.$name.joins(site.block))||*,
                 }
             }
 
             pub(crate) fn is_outstanding(&self, site: &Site) -> bool {
                 match site.protocol.0 {
-                    $($number if $number < OF_RUNS => self.$name.is_outstanding(site.block),)*
-                    _ => $($number >= OF_RUNS && site.protocol.0 == $number && self.$name.is_outstanding(site.block))||*,
+                    $(number::$name if number::$name < INLINE => self.$name.is_outstanding(site.block),)*
+                    _ => $(number::$name >= INLINE && site.protocol.0 == number::$name && self.$name.is_outstanding(site.block))||*,
                 }
             }
 
             #[inline]
             pub(crate) fn is_at_rest(&self) -> bool {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.is_at_rest(),)*
+                    $(number::$name if number::$name < INLINE => self.$name.is_at_rest(),)*
                     _ => true $(&& self.$name.is_at_rest())*,
                 }
             }
 
             pub(crate) fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.resume(env),)*
+                    $(number::$name if number::$name < INLINE => self.$name.resume(env),)*
                     _ => {
                         $(self.$name.resume(env);)*
                     }
@@ -171,13 +182,13 @@ macro_rules! protocols {
             /// Whether one that is not sequentially consistent serves blocks.
             #[inline]
             pub(crate) fn flushes(&self) -> bool {
-                self.ready >> OF_RUNS != 0
+                self.ready & FLUSHING != 0
             }
 
             #[inline]
             pub(crate) fn flush<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.flush(env),)*
+                    $(number::$name if number::$name < INLINE => self.$name.flush(env),)*
                     _ => {
                         $(self.$name.flush(env);)*
                     }
@@ -190,7 +201,7 @@ macro_rules! protocols {
 
             pub(crate) fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
                 match site.protocol.0 {
-                    $($number => self.$name.pushed(env, site, part, data),)*
+                    $(number::$name => self.$name.pushed(env, site, part, data),)*
                     _ => {}
                 }
             }
@@ -198,7 +209,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn has_put_off_work(&self, pins: &Pins) -> bool {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.has_put_off_work(pins),)*
+                    $(number::$name if number::$name < INLINE => self.$name.has_put_off_work(pins),)*
                     _ => false $(|| self.$name.has_put_off_work(pins))*,
                 }
             }
@@ -206,7 +217,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn has_outstanding(&self) -> bool {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.has_outstanding(),)*
+                    $(number::$name if number::$name < INLINE => self.$name.has_outstanding(),)*
                     _ => false $(|| self.$name.has_outstanding())*,
                 }
             }
@@ -214,7 +225,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn owes_answer(&self) -> bool {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.owes_answer(),)*
+                    $(number::$name if number::$name < INLINE => self.$name.owes_answer(),)*
                     _ => false $(|| self.$name.owes_answer())*,
                 }
             }
@@ -222,14 +233,14 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn patience(&self) -> u32 {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.patience(),)*
+                    $(number::$name if number::$name < INLINE => self.$name.patience(),)*
                     _ => u32::MAX $(.min(self.$name.patience()))*,
                 }
             }
 
             pub(crate) fn idle<P: Port>(&mut self, env: &mut Env<'_, M, P>, idled: Idled) {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.idle(env, idled),)*
+                    $(number::$name if number::$name < INLINE => self.$name.idle(env, idled),)*
                     _ => {
                         $(self.$name.idle(env, idled);)*
                     }
@@ -239,7 +250,7 @@ macro_rules! protocols {
             #[inline]
             pub(crate) fn longest_sleep(&self) -> u64 {
                 match self.only {
-                    $($number if $number < OF_RUNS => self.$name.longest_sleep(),)*
+                    $(number::$name if number::$name < INLINE => self.$name.longest_sleep(),)*
                     _ => u64::MAX $(.min(self.$name.longest_sleep()))*,
                 }
             }
@@ -248,22 +259,59 @@ macro_rules! protocols {
 }
 
 protocols! {
-    0 stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, "Invalidations through a directory at the home; busy blocks queue requests";
-    1 mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, "After the M-Machine: busy blocks refuse requests, which are sent again";
-    2 sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, "No copies: a block is at one node at a time";
-    3 update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, "For allocations: the home stores, and pushes to its readers at barriers";
+    stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, Sequential, "Invalidations through a directory at the home; busy blocks queue requests";
+    mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
+    sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, Sequential, "No copies: a block is at one node at a time";
+    update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
+}
+
+/// A line of the list.
+struct Line {
+    name: &'static str,
+    promise: Promise,
+    what: &'static str,
+}
+
+/// What a load finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Promise {
+    /// The latest value: the protocol is sequentially consistent.
+    Sequential,
+    /// What was flushed, or something later.
+    AtFlushes,
 }
 
 /// How many there are.
 pub const COUNT: usize = LIST.len();
 
-/// How many of them runs may have; they are the first.
-pub const OF_RUNS: usize = {
-    let mut count = 0;
-    while count < COUNT && ProtocolId(count as u8).is_sequentially_consistent() {
-        count += 1;
+/// Misses and messages of the first so many are dispatched in line, of the others by a call.
+const INLINE: u8 = 3;
+
+/// A bit for each that has something to flush.
+const FLUSHING: u32 = {
+    let (mut set, mut number) = (0, 0);
+    while number < COUNT {
+        set |= (!ProtocolId(number as u8).is_sequentially_consistent() as u32) << number;
+        number += 1;
     }
-    count
+    set
+};
+
+/// How many of them runs may have.
+pub const OF_RUNS: usize = COUNT - FLUSHING.count_ones() as usize;
+
+/// Those.
+pub static RUNS: [ProtocolId; OF_RUNS] = {
+    let mut all = [ProtocolId(0); OF_RUNS];
+    let (mut at, mut number) = (0, 0);
+    while number < COUNT {
+        if ProtocolId(number as u8).is_sequentially_consistent() {
+            all[at] = ProtocolId(number as u8);
+            at += 1;
+        }
+        number += 1;
+    }
+    all
 };
 
 /// All of them.
@@ -285,21 +333,21 @@ impl ProtocolId {
 
     /// The protocol with that name.
     pub fn named(name: &str) -> Option<ProtocolId> {
-        LIST.iter().position(|(each, _)| *each == name).map(|number| ProtocolId(number as u8))
+        LIST.iter().position(|line| line.name == name).map(|number| ProtocolId(number as u8))
     }
 
     pub const fn name(self) -> &'static str {
-        LIST[self.0 as usize].0
+        LIST[self.0 as usize].name
     }
 
     /// Whether runs may have it: each access then finds the latest value. Otherwise it is for allocations that ask for it.
     pub const fn is_sequentially_consistent(self) -> bool {
-        !matches!(self.name().as_bytes(), b"update")
+        matches!(LIST[self.0 as usize].promise, Promise::Sequential)
     }
 
     /// One line for users.
     pub fn what(self) -> &'static str {
-        LIST[usize::from(self.0)].1
+        LIST[usize::from(self.0)].what
     }
 
     /// Its place in the list.
@@ -336,25 +384,9 @@ pub const fn row_of(number: u16) -> Option<(ProtocolId, &'static Row)> {
     Some((ProtocolId(protocol as u8), &ROWS[protocol][kind - 1]))
 }
 
-/// A bit for each message that answers a request of its receiver.
-pub const ANSWERS: u64 = {
-    let (mut set, mut protocol) = (0, 0);
-    while protocol < ROWS.len() {
-        let mut kind = 0;
-        while kind < ROWS[protocol].len() {
-            if ROWS[protocol][kind].is_answer {
-                set |= 1 << (protocol * MESSAGES as usize + kind + 1);
-            }
-            kind += 1;
-        }
-        protocol += 1;
-    }
-    set
-};
-
 // Each protocol has its sixteen numbers, of which the first is none. The last numbers of all are those of pushes and parts.
 const _: () = {
-    assert!(COUNT <= MAX_PROTOCOLS && PART == MAX_PROTOCOLS as u16 * MESSAGES - 1 && PUSH == PART - 1);
+    assert!(COUNT <= MAX_PROTOCOLS && MAX_PROTOCOLS <= u32::BITS as usize);
     let mut protocol = 0;
     while protocol < COUNT {
         assert!(ROWS[protocol].len() < MESSAGES as usize - 2 * (protocol == MAX_PROTOCOLS - 1) as usize);

@@ -7,9 +7,9 @@
 //!
 //! ```text
 //! SEGMENT_BASE                                            + half
-//! | the run's own arena                    | 55 reserved slices   | zone of node 0 | zone of node 1 | ...
-//! | its protocol, its block size, its policy | a 128th or less each |
-//!                                                   zone: | the run's own | 27 reserved slices, a 128th or less each | pool, 32 such |
+//! | the run's own arena                    | a slice for each other | zone of node 0 | zone of node 1 | ...
+//! | its protocol, its block size, its policy | 1/LOWER_SLICES or less |
+//!                                               zone: | the run's own | slices, 1/ZONE_SLICES or less each | pool, a quarter |
 //! ```
 //!
 //! A zone's pool is for the node's small allocations with the run's own attributes: who allocates asks nobody. Its pages have their homes by turn, as those of the
@@ -31,18 +31,17 @@ pub const LOWER: usize = COUNT * 2 * BLOCK_SIZES;
 const AT_HOME: usize = COUNT * BLOCK_SIZES;
 /// Arenas of a node's zone: those, then pools, of which a run has the one with its own attributes.
 pub const IN_ZONE: usize = 2 * AT_HOME;
-/// What a reserved slice has at most: a part of the half, or of a zone.
-const LOWER_SLICES: u64 = 128;
-const ZONE_SLICES: u64 = 128;
-/// Slices of a zone's pool.
-const POOL_SLICES: usize = 32;
+/// What a reserved slice has at most: a part of the half, or of a zone. All of them together are less than half of it.
+const LOWER_SLICES: u64 = (2 * LOWER as u64).next_power_of_two();
+/// The same of a zone, where they are three eighths at most.
+const ZONE_SLICES: u64 = (AT_HOME as u64 * 8 / 3).next_power_of_two();
+/// Slices of a zone's pool: a quarter.
+const POOL_SLICES: usize = ZONE_SLICES as usize / 4;
 /// Slices of a zone.
 const IN_SLICES: usize = POOL_SLICES + AT_HOME - 1;
-const _: () = assert!(
-    LOWER <= blizzard_contract::LOWER_ARENAS
-        && (LOWER as u64) < LOWER_SLICES / 2
-        && (IN_SLICES as u64) < ZONE_SLICES / 8 * 5
-);
+// The arenas of the lower half, and of a zone, have numbers of a byte.
+const _: () = assert!(LOWER <= blizzard_contract::LOWER_ARENAS && LOWER <= 256 && IN_ZONE <= 256);
+const _: () = assert!(LOWER + NAMED_NODES * IN_ZONE <= u32::MAX as usize);
 
 /// Bytes that change hands together: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +101,7 @@ impl Attributes {
 
 /// Number of an arena: those of the lower half, then those of each node's zone; by protocol, policy and block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArenaId(u16);
+pub struct ArenaId(u32);
 
 impl ArenaId {
     /// The arena of such allocations.
@@ -113,13 +112,13 @@ impl ArenaId {
             // There, homes are known by the page.
             Placement::FirstTouch | Placement::Slices => (2 * protocol + 1) * BLOCK_SIZES + class,
             Placement::Node(node) => LOWER + node.index() * IN_ZONE + protocol * BLOCK_SIZES + class,
-        } as u16)
+        } as u32)
     }
 
     /// The pool of a node, in a run with these attributes.
     const fn pool_of(node: u64, defaults: Attributes) -> ArenaId {
         let class = defaults.protocol.index() * BLOCK_SIZES + defaults.block.class() as usize;
-        ArenaId((LOWER + node as usize * IN_ZONE + AT_HOME + class) as u16)
+        ArenaId((LOWER + node as usize * IN_ZONE + AT_HOME + class) as u32)
     }
 
     /// Whether it is a pool.
@@ -132,13 +131,12 @@ impl ArenaId {
 
     /// How many arenas a run of so many nodes has.
     pub const fn count(nodes: u64) -> u64 {
-        const { assert!(LOWER + NAMED_NODES * IN_ZONE <= 1 << u16::BITS) };
         LOWER as u64 + nodes * IN_ZONE as u64
     }
 
     /// The arena with that number, if a run of so many nodes has it.
     pub const fn new(number: u64, nodes: u64) -> Option<ArenaId> {
-        if number < ArenaId::count(nodes) { Some(ArenaId(number as u16)) } else { None }
+        if number < ArenaId::count(nodes) { Some(ArenaId(number as u32)) } else { None }
     }
 
     pub const fn index(self) -> usize {
@@ -303,7 +301,7 @@ impl Partition {
         }
         let zone = self.zone_at(offset)? as usize;
         let class = self.zone.class_at((offset - self.half_bytes) & (self.zone_bytes - 1));
-        Some(ArenaId((LOWER + zone * IN_ZONE) as u16 + u16::from(class)))
+        Some(ArenaId((LOWER + zone * IN_ZONE) as u32 + u32::from(class)))
     }
 
     /// The node whose pages those at an offset of the upper half are; `None` where they are dealt out by turn.

@@ -39,13 +39,17 @@ pub struct Row {
 /// With data or without: the handler looks.
 pub const ANY_DATA: u8 = u8::MAX;
 
-/// Makes the constants of [`id`] and the table from one row a kind: number, constant, name, route, bytes of data, urgency.
+/// Makes the constants of [`id`] and the table from one row a kind: constant, name, route, bytes of data, urgency. Its place gives its number.
 macro_rules! kinds {
-    ($($number:literal $constant:ident $name:ident $route:ident $data:tt $urgency:ident;)*) => {
+    ($($constant:ident $name:ident $route:ident $data:tt $urgency:ident;)*) => {
         /// Numbers of the kinds. Those below [`OWN`] are messages of protocols, and the parts of data that come before them.
         pub mod id {
             pub use blizzard_protocol::protocol::messages::{PART as BLOCK_PART, PUSH as BLOCK_PUSH};
-            $(pub const $constant: u16 = $number;)*
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+            enum Place {
+                $($constant),*
+            }
+            $(pub const $constant: u16 = super::OWN + Place::$constant as u16;)*
         }
 
         /// The kinds that are no protocol's, by number from [`OWN`].
@@ -55,67 +59,59 @@ macro_rules! kinds {
             data_bytes: $data,
         }),*];
 
-        const _: () = {
-            let (numbers, mut at) = ([$($number),*], 0);
-            while at < numbers.len() {
-                assert!(numbers[at] == OWN as usize + at);
-                at += 1;
-            }
-            assert!(numbers.len() <= 64);
-        };
-
         /// Those that answer a request of the receiver, a bit each.
-        const ANSWERS: u64 = 0 $(| (matches!(Urgency::$urgency, Urgency::Answer) as u64) << ($number - OWN))*;
+        const ANSWERS: u64 = 0 $(| (matches!(Urgency::$urgency, Urgency::Answer) as u64) << (id::$constant - OWN))*;
+        const _: () = assert!(ROWS.len() <= 64);
     };
 }
 
 kinds! {
-    64 COLLECTIVE_ARRIVE CollectiveArrive Any 0 Call;
-    65 COLLECTIVE_DONE CollectiveDone Any 0 Answer;
-    66 LOCK_ACQUIRE LockAcquire Any 0 Call;
-    67 LOCK_GRANTED LockGranted Any 0 Answer;
-    68 LOCK_RELEASE LockRelease Any 0 Call;
-    69 LOCK_TRY LockTry Any 0 Call;
-    70 LOCK_TRIED LockTried Any 0 Answer;
-    71 PUBLISH Publish ToManager 0 Call;
-    72 LOOKUP Lookup ToManager 0 Call;
-    73 LOOKED_UP LookedUp FromManager 0 Answer;
-    74 ALLOC Alloc Any 0 Call;
-    75 ALLOCATED Allocated Any 0 Answer;
-    76 FREE Free Any 0 Call;
-    77 FREED Freed Any 0 Answer;
-    78 LIMIT_QUERY LimitQuery Any 0 Call;
-    79 LIMIT Limit Any 0 Answer;
-    80 EXITED Exited Any 0 Call;
-    81 VECTOR_ARRIVE VectorArrive Any 64 Call;
-    82 VECTOR_DONE VectorDone Any 64 Answer;
-    83 BROADCAST_DATA BroadcastData Any 64 Call;
-    84 BARRIER_ARRIVE BarrierArrive Any 0 Call;
-    85 BARRIER_DONE BarrierDone Any 0 Answer;
-    86 EVENT_SET EventSet Any 0 Call;
-    87 EVENT_WAIT EventWait Any 0 Call;
-    88 EVENT_DONE EventDone Any 0 Answer;
-    89 COUNTER_OP CounterOp Any 0 Call;
-    90 COUNTED Counted Any 0 Answer;
-    91 REMOTE_WRITE RemoteWrite Any 64 Call;
-    92 REMOTE_FENCE RemoteFence Any 0 Call;
-    93 REMOTE_FENCED RemoteFenced Any 0 Answer;
-    94 PUBLISHED Published FromManager 0 Answer;
-    95 HOME_QUERY HomeQuery Any 0 Call;
-    96 HOME_IS HomeIs Any 0 Answer;
-    97 USER User Any ANY_DATA Call;
-    98 USER_MORE UserMore Any ANY_DATA Call;
-    99 BULK_ESTABLISHED BulkEstablished Any 0 Call;
-    100 BULK_RESET BulkReset Any 0 Call;
-    101 BULK_SEND BulkSend Any 0 Call;
-    102 BULK_DONE BulkDone Any 0 Call;
-    103 BULK_ASK BulkAsk Any 0 Call;
-    104 BULK_PIECE BulkPiece Any 64 Call;
-    105 BULK_STAGED BulkStaged Any 0 Call;
-    106 BULK_TAKEN BulkTaken Any 0 Call;
-    107 SLICES Slices Any 0 Call;
-    108 SLICES_KNOWN SlicesKnown Any 0 Answer;
-    109 BLOCK_PUSHES BlockPushes Any 0 Call;
+    COLLECTIVE_ARRIVE CollectiveArrive Any 0 Call;
+    COLLECTIVE_DONE CollectiveDone Any 0 Answer;
+    LOCK_ACQUIRE LockAcquire Any 0 Call;
+    LOCK_GRANTED LockGranted Any 0 Answer;
+    LOCK_RELEASE LockRelease Any 0 Call;
+    LOCK_TRY LockTry Any 0 Call;
+    LOCK_TRIED LockTried Any 0 Answer;
+    PUBLISH Publish ToManager 0 Call;
+    LOOKUP Lookup ToManager 0 Call;
+    LOOKED_UP LookedUp FromManager 0 Answer;
+    ALLOC Alloc Any 0 Call;
+    ALLOCATED Allocated Any 0 Answer;
+    FREE Free Any 0 Call;
+    FREED Freed Any 0 Answer;
+    LIMIT_QUERY LimitQuery Any 0 Call;
+    LIMIT Limit Any 0 Answer;
+    EXITED Exited Any 0 Call;
+    VECTOR_ARRIVE VectorArrive Any 64 Call;
+    VECTOR_DONE VectorDone Any 64 Answer;
+    BROADCAST_DATA BroadcastData Any 64 Call;
+    BARRIER_ARRIVE BarrierArrive Any 0 Call;
+    BARRIER_DONE BarrierDone Any 0 Answer;
+    EVENT_SET EventSet Any 0 Call;
+    EVENT_WAIT EventWait Any 0 Call;
+    EVENT_DONE EventDone Any 0 Answer;
+    COUNTER_OP CounterOp Any 0 Call;
+    COUNTED Counted Any 0 Answer;
+    REMOTE_WRITE RemoteWrite Any 64 Call;
+    REMOTE_FENCE RemoteFence Any 0 Call;
+    REMOTE_FENCED RemoteFenced Any 0 Answer;
+    PUBLISHED Published FromManager 0 Answer;
+    HOME_QUERY HomeQuery Any 0 Call;
+    HOME_IS HomeIs Any 0 Answer;
+    USER User Any ANY_DATA Call;
+    USER_MORE UserMore Any ANY_DATA Call;
+    BULK_ESTABLISHED BulkEstablished Any 0 Call;
+    BULK_RESET BulkReset Any 0 Call;
+    BULK_SEND BulkSend Any 0 Call;
+    BULK_DONE BulkDone Any 0 Call;
+    BULK_ASK BulkAsk Any 0 Call;
+    BULK_PIECE BulkPiece Any 64 Call;
+    BULK_STAGED BulkStaged Any 0 Call;
+    BULK_TAKEN BulkTaken Any 0 Call;
+    SLICES Slices Any 0 Call;
+    SLICES_KNOWN SlicesKnown Any 0 Answer;
+    BLOCK_PUSHES BlockPushes Any 0 Call;
 }
 
 /// The kinds of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
@@ -138,19 +134,28 @@ const OF_PROTOCOLS: &[Option<Row>; OWN as usize] = &{
 };
 
 /// The same of the kinds that are about a block; another message of the same sender follows a part at once.
-const PROTOCOL_ANSWERS: u64 = blizzard_protocol::list::ANSWERS | 1 << id::BLOCK_PART;
+static PROTOCOL_ANSWERS: [bool; OWN as usize] = {
+    let mut all = [false; OWN as usize];
+    let mut number = 0;
+    while number < OWN {
+        all[number as usize] = matches!(row_of(number), Some((_, row)) if row.is_answer);
+        number += 1;
+    }
+    all[id::BLOCK_PART as usize] = true;
+    all
+};
 
 /// Whether the receiver of such a message must be told of it.
 #[inline]
-pub const fn urgency(number: u16) -> Urgency {
+pub fn urgency(number: u16) -> Urgency {
     let Some(place) = number.checked_sub(OWN) else { return urgency_about_block(number) };
     if place < 64 && ANSWERS >> place & 1 == 1 { Urgency::Answer } else { Urgency::Call }
 }
 
 /// The same of a message about a block.
 #[inline]
-pub const fn urgency_about_block(number: u16) -> Urgency {
-    if PROTOCOL_ANSWERS >> (number % OWN) & 1 == 1 { Urgency::Answer } else { Urgency::Call }
+pub fn urgency_about_block(number: u16) -> Urgency {
+    if PROTOCOL_ANSWERS[usize::from(number % OWN)] { Urgency::Answer } else { Urgency::Call }
 }
 
 /// The row of that number; `None` when no message has it.

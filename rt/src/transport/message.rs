@@ -20,7 +20,7 @@
 
 use crate::kernel::own_memory::Zeroed;
 use blizzard_protocol::ids::{BLOCK_WORDS, NodeId};
-use blizzard_protocol::protocol::messages::PART;
+use blizzard_protocol::protocol::messages::ABOUT_BLOCKS;
 
 /// Words of a slot's first line behind the one that the sequence number shares with the incarnation.
 pub const HEAD_WORDS: usize = 7;
@@ -30,7 +30,7 @@ pub const ORDER: usize = HEAD_WORDS - 1;
 const LENGTH_SHIFT: u32 = 32;
 
 /// The first number of a handler of messages that are not about a block.
-pub const FIRST_OTHER: u16 = PART + 1;
+pub const FIRST_OTHER: u16 = ABOUT_BLOCKS;
 
 /// What kind of message it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,16 @@
 //! Messages of protocols: their rows, and one that has arrived.
 
 use crate::ids::{Data, NodeId};
-use crate::port::Port;
-use blizzard_contract::Counter;
+use crate::port::{MESSAGES, Port};
+use blizzard_contract::{Counter, MAX_PROTOCOLS};
+
+/// How many numbers messages about blocks have.
+pub const ABOUT_BLOCKS: u16 = MAX_PROTOCOLS as u16 * MESSAGES;
 
 /// Number of the message with a part of a block's data that is not the last.
-pub const PART: u16 = 63;
+pub const PART: u16 = ABOUT_BLOCKS - 1;
 /// Number of the message by which a home brings the copy of a minimum block up to date, unasked ([`Port::push`]).
-pub const PUSH: u16 = 62;
+pub const PUSH: u16 = PART - 1;
 
 /// One kind of message of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ pub const PROTOCOLS: [u32; blizzard_protocol::list::OF_RUNS] = {
     let mut all = [0; blizzard_protocol::list::OF_RUNS];
     let mut at = 0;
     while at < all.len() {
-        all[at] = blizzard_protocol::list::ALL[at].number();
+        all[at] = blizzard_protocol::list::RUNS[at].number();
         at += 1;
     }
     all

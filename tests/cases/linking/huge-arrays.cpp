@@ -1,5 +1,5 @@
 //# compilers: gcc
-//# flags: -O0 -mcmodel=medium -fpie | -O2 -mcmodel=medium -fpie | -O2 -mcmodel=large -fpie
+//# flags: -O0 -mcmodel=medium -fpie | -O2 -mcmodel=medium -fpie
 //# link: -pie | -pie -s | -pie -Wl,-z,max-page-size=0x200000
 //# nodes: 2
 /* More static data than a jump reaches, of which a few pages are touched: new code stands in front of the program. What finds code and data by a

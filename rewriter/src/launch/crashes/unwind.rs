@@ -5,12 +5,13 @@
 //! Source: DWARF 5, 6.4; psABI 3.6.2 (numbers of registers); Linux `arch/x86/kernel/signal_64.c` (the frame of a signal).
 
 use crate::launch::crashes::process_memory::ProcessMemory;
+use crate::read::rewritten;
 use blizzard_contract as contract;
 use gimli::{
     BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianSlice, EvaluationResult, Location, NativeEndian,
     Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
-use object::{Object, ObjectSection, ObjectSegment};
+use object::{Object, ObjectSection};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -329,7 +330,7 @@ impl Frames {
     fn of(path: &Path) -> Option<Frames> {
         let bytes = std::fs::read(path).ok()?;
         let elf = object::File::parse(bytes.as_slice()).ok()?;
-        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
+        let segments = rewritten::parts(&elf);
         let contents = |name: &str| Some(elf.section_by_name(name)?.uncompressed_data().ok()?.into_owned());
         let [eh_frame, debug_frame] = [".eh_frame", ".debug_frame"].map(|name| contents(name).unwrap_or_default());
         let va = elf.section_by_name(".eh_frame").map_or(0, |section| section.address());

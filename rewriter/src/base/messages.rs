@@ -66,13 +66,8 @@ fn is_shown(level: Level) -> bool {
 
 /// Writes a line to standard error, `blizzard: ` in front.
 pub fn tell(text: &str) {
-    tell_plainly(&format!("blizzard: {text}"));
-}
-
-/// Writes a line to standard error, nothing in front.
-pub fn tell_plainly(text: &str) {
     // In one piece: lines of several processes stay whole.
-    let _ = std::io::stderr().write_all(format!("{}\n", text.trim_end_matches('\n')).as_bytes());
+    let _ = std::io::stderr().write_all(format!("blizzard: {}\n", text.trim_end_matches('\n')).as_bytes());
 }
 
 /// A word that says what kind of message follows, in its colour (an SGR parameter of ECMA-48).

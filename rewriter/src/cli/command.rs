@@ -87,12 +87,7 @@ pub fn main(commit: &'static str) -> ExitCode {
             e.remove(ContextKind::Suggested);
             suggest(&mut e, &words, &definitions);
             let text = e.render();
-            let text = if messages::in_colour() { text.ansi().to_string() } else { text.to_string() };
-            match e.kind() {
-                // No error, but the help, for want of anything to do.
-                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => messages::tell_plainly(&text),
-                _ => messages::tell(&text),
-            }
+            messages::tell(&if messages::in_colour() { text.ansi().to_string() } else { text.to_string() });
             return ExitCode::from(2);
         }
         Err(help) => return help_is_shown(&help),
@@ -182,30 +177,34 @@ fn usual_spelling(mut args: Vec<OsString>, root: &clap::Command) -> Vec<OsString
     args
 }
 
-/// Names what comes nearest to a word that nobody knows, where clap has nothing: its likeness does not count swapped letters of short words, nor
-/// options of one letter. A program, or an option of runs, in the place of a command gets the command that it belongs to.
+/// Names what comes nearest to a word that nobody knows. The likeness that clap goes by does not count swapped letters, and it has none for options of one
+/// letter; its word stays where nothing is near. A program, or an option of runs, in the place of a command gets the command that it belongs to.
 fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.clone()),
         _ => None,
     };
+    // The command that the words in front of the wrong one have come to.
+    let command_before = |wrong: &str| {
+        let before = args.iter().skip(1).take_while(|word| *word != wrong);
+        before.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+    };
     if let Some(wrong) = word(ContextKind::InvalidSubcommand) {
-        let names = root.get_subcommands().filter(|command| !command.is_hide_set()).map(|command| command.get_name());
+        let commands = command_before(&wrong).get_subcommands();
+        let names = commands.filter(|command| !command.is_hide_set()).map(|command| command.get_name());
         if wrong.contains('/') {
             advise(error, &format!("to run a program: blizzard run -- {wrong}"));
-        } else if error.get(ContextKind::SuggestedSubcommand).is_none()
-            && let Some(name) = nearest(&wrong, names)
-        {
+        } else if let Some(name) = nearest(&wrong, names) {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![name.to_owned()]));
         }
     } else if let Some(wrong) = word(ContextKind::InvalidArg)
         && error.kind() == ErrorKind::UnknownArgument
-        && error.get(ContextKind::SuggestedArg).is_none()
     {
-        let command = args.iter().skip(1).fold(root, |command, word| command.find_subcommand(word).unwrap_or(command));
+        let command = command_before(&wrong);
         if let Some(found) = nearest_option(&wrong, command.get_arguments().chain(root.get_arguments())) {
             error.insert(ContextKind::SuggestedArg, ContextValue::String(found));
-        } else if std::ptr::eq(command, root)
+        } else if error.get(ContextKind::SuggestedArg).is_none()
+            && std::ptr::eq(command, root)
             && let Some(found) = root.find_subcommand("run").and_then(|run| nearest_option(&wrong, run.get_arguments()))
         {
             advise(error, &format!("'run {found}' exists: options of a command stand behind it"));
@@ -335,9 +334,14 @@ mod tests {
 
     #[test]
     fn a_command_that_nobody_knows_has_a_neighbour() {
-        for (line, part) in
-            [("rnu", "'run'"), ("nwe", "'new'"), ("mna", "'man'"), ("verfy", "'verify'"), ("doctro -q", "'doctor'")]
-        {
+        for (line, part) in [
+            ("rnu", "'run'"),
+            ("nwe", "'new'"),
+            ("mna", "'man'"),
+            ("verfy", "'verify'"),
+            ("doctro -q", "'doctor'"),
+            ("cache lean", "'clean'"),
+        ] {
             let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
             assert!(text.contains("similar") && text.contains(part), "{line}: {text}");
         }

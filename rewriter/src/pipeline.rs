@@ -9,7 +9,7 @@ use crate::base::error::{Error, Refusal, Result};
 use crate::base::learnt::Sites;
 use crate::base::memory::Bytes;
 use crate::base::options::Options;
-use crate::base::output_file::Sink;
+use crate::base::output_file::{self, Sink};
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
@@ -108,6 +108,8 @@ pub struct Report {
     /// Instructions that read code as data: what they read are trap bytes.
     pub code_read_as_data: usize,
     pub frames_dropped: usize,
+    /// Bytes of addresses that the new segments take.
+    pub new_span: u64,
 }
 
 /// Everything known of a module before code is emitted.
@@ -313,10 +315,13 @@ pub fn rewrite_with_debug_file<'a, 'r>(
 ) -> Result<Report> {
     let (input, request) = (input.into(), request.into());
     expect_program(input.all, name)?;
-    let mut analysed = analyse(input, name)?;
-    analysed.image.debug_file = Some(debug_file);
     let program = Program { blob: &Blob::of(request.options.access)?, libraries };
-    build(analysed, request, Some(&program), sink)
+    let analyse = || {
+        let mut analysed = analyse(input, name)?;
+        analysed.image.debug_file = Some(debug_file);
+        Ok(analysed)
+    };
+    build_program(analyse, request, &program, sink)
 }
 
 /// As [`rewrite_program`], with a runtime of the caller's choice.
@@ -333,9 +338,24 @@ pub fn rewrite_with_runtime<'a, 'r>(
 ) -> Result<Report> {
     let input = input.into();
     expect_program(input.all, name)?;
-    let analysed = analyse(input, name)?;
-    let program = Program { blob, libraries };
-    build(analysed, request.into(), Some(&program), sink)
+    build_program(|| analyse(input, name), request.into(), &Program { blob, libraries }, sink)
+}
+
+/// Builds a program. One with new segments in front is built twice: these end where it begins, so it must be known what they take.
+fn build_program<'a>(
+    analyse: impl Fn() -> Result<Analysed<'a>>,
+    request: Request,
+    program: &Program,
+    sink: &mut dyn Sink,
+) -> Result<Report> {
+    let mut analysed = analyse()?;
+    if analysed.image.in_front > 0 {
+        let trial = build(analysed, request, Some(program), &mut output_file::Dropped)?;
+        analysed = analyse()?;
+        // A page between them keeps the last new address from being 2^64.
+        analysed.image.in_front = trial.new_span + 4096;
+    }
+    build(analysed, request, Some(program), sink)
 }
 
 /// As [`rewrite_library`], to a sink.
@@ -448,6 +468,7 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
         suspect_places: suspects.len(),
         code_read_as_data: insns.read_code.len(),
         frames_dropped: written.frames_dropped.len(),
+        new_span: written.new_span,
     })
 }
 

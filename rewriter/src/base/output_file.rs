@@ -36,6 +36,21 @@ pub trait Sink {
     }
 }
 
+/// Nothing is kept: what is written is only to be measured.
+#[derive(Debug)]
+pub struct Dropped;
+
+impl Sink for Dropped {
+    fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_at(&self, _: u64, into: &mut [u8]) -> io::Result<()> {
+        into.fill(0);
+        Ok(())
+    }
+}
+
 impl Sink for Vec<u8> {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let at = at as usize;

@@ -17,6 +17,7 @@ use crate::cli::run::learn::LearnCommand;
 use crate::cli::run::node::NodeCommand;
 use crate::cli::stress::command::StressCommand;
 use crate::cli::{demo, inspect, overhead, rewrite, verify};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -77,12 +78,14 @@ pub fn main(commit: &'static str) -> ExitCode {
     }
     // Also of errors in the command line itself.
     messages::set_up(Level::Usual, colour_of(&args));
-    let parsed = definitions.try_get_matches_from(args).and_then(|found| Cli::from_arg_matches(&found));
+    let words = args.clone();
+    let parsed = definitions.try_get_matches_from_mut(args).and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(mut e) if e.use_stderr() => {
             // An unknown option is none of the program's: the advice to hide it behind `--` would name a program.
-            e.remove(clap::error::ContextKind::Suggested);
+            e.remove(ContextKind::Suggested);
+            suggest(&mut e, &words, &definitions);
             let text = e.render();
             messages::tell(&if messages::in_colour() { text.ansi().to_string() } else { text.to_string() });
             return ExitCode::from(2);
@@ -174,6 +177,67 @@ fn usual_spelling(mut args: Vec<OsString>, root: &clap::Command) -> Vec<OsString
     args
 }
 
+/// Names what comes nearest to a word that nobody knows. The likeness that clap goes by does not count swapped letters, and it has none for options of one
+/// letter; its word stays where nothing is near. A program, or an option of runs, in the place of a command gets the command that it belongs to.
+fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.clone()),
+        _ => None,
+    };
+    // The command that the words in front of the wrong one have come to.
+    let command_before = |wrong: &str| {
+        let before = args.iter().skip(1).take_while(|word| *word != wrong);
+        before.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+    };
+    if let Some(wrong) = word(ContextKind::InvalidSubcommand) {
+        let commands = command_before(&wrong).get_subcommands();
+        let names = commands.filter(|command| !command.is_hide_set()).map(|command| command.get_name());
+        if wrong.contains('/') {
+            advise(error, &format!("to run a program: blizzard run -- {wrong}"));
+        } else if let Some(name) = nearest(&wrong, names) {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![name.to_owned()]));
+        }
+    } else if let Some(wrong) = word(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+    {
+        let command = command_before(&wrong);
+        if let Some(found) = nearest_option(&wrong, command.get_arguments().chain(root.get_arguments())) {
+            error.insert(ContextKind::SuggestedArg, ContextValue::String(found));
+        } else if error.get(ContextKind::SuggestedArg).is_none()
+            && std::ptr::eq(command, root)
+            && let Some(found) = root.find_subcommand("run").and_then(|run| nearest_option(&wrong, run.get_arguments()))
+        {
+            advise(error, &format!("'run {found}' exists: options of a command stand behind it"));
+        }
+    }
+}
+
+fn advise(error: &mut clap::Error, text: &str) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![text.to_owned().into()]));
+}
+
+/// The option that comes nearest to `wrong`, with its dashes.
+fn nearest_option<'a>(wrong: &str, all: impl Iterator<Item = &'a clap::Arg>) -> Option<String> {
+    let mut all = all.filter(|arg| !arg.is_hide_set());
+    match wrong.strip_prefix("--") {
+        Some(wrong) => nearest(wrong, all.filter_map(|arg| arg.get_long())).map(|long| format!("--{long}")),
+        None => all.find_map(|arg| {
+            let short = format!("-{}", arg.get_short()?);
+            short.eq_ignore_ascii_case(wrong).then_some(short)
+        }),
+    }
+}
+
+/// The name with the fewest letters to change, add, leave out or swap: a third of the word at most, but one always.
+fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let most = (word.chars().count() / 3).max(1);
+    names
+        .map(|name| (strsim::osa_distance(word, name), name))
+        .filter(|(letters, _)| *letters <= most)
+        .min()
+        .map(|(_, name)| name)
+}
+
 /// What `--color` says. Looked for by hand: messages about the command line have colours, too.
 fn colour_of(args: &[OsString]) -> Colour {
     let words = || args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--");
@@ -188,9 +252,14 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
-        let root = definitions("");
+        let mut root = definitions("");
         let args = usual_spelling(line.split_whitespace().map(OsString::from).collect(), &root);
-        root.try_get_matches_from(args).and_then(|found| Cli::from_arg_matches(&found))
+        let words = args.clone();
+        let parsed = root.try_get_matches_from_mut(args).and_then(|found| Cli::from_arg_matches(&found));
+        parsed.map_err(|mut e| {
+            suggest(&mut e, &words, &root);
+            e
+        })
     }
 
     #[test]
@@ -238,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_number_of_nodes_has_the_usual_spellings() {
-        for option in ["-n4", "-n=4", "-n 4", "-np 4", "-np4", "-np=4", "--nodes=4", "--nodes 4"] {
+        for option in ["-n4", "-n=4", "-n 4", "-np 4", "-np4", "-np=4", "--np 4", "--np=4", "--nodes=4", "--nodes 4"] {
             for line in [format!("blizzard run {option} -- prog"), format!("blizzard run --stats s {option} prog")] {
                 let Command::Run(run) = parse(&line).unwrap().command else { panic!("{line}: not a run") };
                 assert_eq!(run.nodes, 4, "{line}");
@@ -254,10 +323,34 @@ mod tests {
             ("blizzard run -x ./prog", "'-x'"),
             ("blizzard overhead --jsn -- ./prog", "'--json'"),
             ("blizzard learn --stat f ./prog", "'--stats'"),
+            ("blizzard run --nodse 4 ./prog", "'--nodes'"),
+            ("blizzard run --gbd 0 ./prog", "'--gdb'"),
+            ("blizzard run -N 4 ./prog", "'-n'"),
         ] {
             let text = parse(line).expect_err(line).to_string();
             assert!(text.contains("unexpected argument") && text.contains(part), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn a_command_that_nobody_knows_has_a_neighbour() {
+        for (line, part) in [
+            ("rnu", "'run'"),
+            ("nwe", "'new'"),
+            ("mna", "'man'"),
+            ("verfy", "'verify'"),
+            ("doctro -q", "'doctor'"),
+            ("cache lean", "'clean'"),
+        ] {
+            let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
+            assert!(text.contains("similar") && text.contains(part), "{line}: {text}");
+        }
+        for (line, part) in [("./em3d", "blizzard run -- ./em3d"), ("-n 2 ./em3d", "'run -n' exists")] {
+            let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
+            assert!(text.contains(part), "{line}: {text}");
+        }
+        let text = parse("blizzard em3d").unwrap_err().to_string();
+        assert!(!text.contains("tip"), "{text}");
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! plain program and each form on several numbers of nodes, compares the checksums, and prints a table. Everything it makes is in
 //! a temporary folder that is gone afterwards.
 //!
-//! Times are those of the program's iterations alone. All runs take turns, so that what disturbs the machine disturbs all of them; shown are the median time, and
-//! the median of the ratios to the plain program's run of the same turn. Executed checks are counted in a run of their own with a counting rewrite,
+//! Times are those of the program's iterations alone. All runs take turns, so that what disturbs the machine disturbs all of them; shown are the median time,
+//! and its ratio to the plain program's. Executed checks are counted in a run of their own with a counting rewrite,
 //! because counting takes time.
 
 use crate::base::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::base::options::Options;
 use crate::base::output_file::AtomicFile;
 use crate::base::progress::{self, Progress};
 use crate::cli::make::client::Client;
-use crate::cli::shared::arguments::node_count;
+use crate::cli::shared::arguments::{node_count, whole};
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::print::print;
@@ -68,13 +68,13 @@ pub struct DemoCommand {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2", value_parser = node_count)]
     nodes: Vec<u32>,
     /// Points of the mesh each way
-    #[arg(long, value_name = "N", default_value_t = 48)]
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = whole::<u64>(2..=400))]
     side: u64,
     /// Iterations of the program
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u64>(1..=1_000_000))]
     iters: u64,
     /// Runs of which the median time is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u32>(1..=u32::MAX.into()))]
     runs: u32,
 }
 
@@ -190,10 +190,11 @@ impl DemoCommand {
                 runs.push(run);
             }
         }
-        let plain: Vec<f64> = all[0].runs.iter().map(|run| run.reading.seconds).collect();
+        let seconds = |runs: &[Launched]| median(runs.iter().map(|run| run.reading.seconds).collect());
+        let plain = seconds(&all[0].runs);
         let row = |Configuration { name, form, nodes, runs }| {
             let Some(nodes) = nodes else {
-                return Ok(Row { name, seconds: median(plain.clone()), ratio: 1.0, counts: None });
+                return Ok(Row { name, seconds: plain, ratio: 1.0, counts: None });
             };
             let counted = step(progress, format!("{name}, counting checks"), || {
                 run_launched(&form.counting, nodes, &args, stats)
@@ -206,9 +207,8 @@ impl DemoCommand {
                 messages: sum(totals, &["messages_sent"])?,
                 bytes: sum(totals, &["bytes_sent", "bulk_bytes"])?,
             };
-            let seconds: Vec<f64> = runs.iter().map(|run| run.reading.seconds).collect();
-            let ratio = median(seconds.iter().zip(&plain).map(|(own, plain)| own / plain).collect());
-            Ok(Row { name, seconds: median(seconds), ratio, counts: Some(counts) })
+            let seconds = seconds(&runs);
+            Ok(Row { name, seconds, ratio: seconds / plain, counts: Some(counts) })
         };
         all.into_iter().map(row).collect()
     }
@@ -222,7 +222,7 @@ impl DemoCommand {
             "gas on a mesh of {} points, {} iterations; compiled by {} -O2\n\
              rewritten in {:.1} ms; {}; audit: {audit}\n\n{}\n{}\n{}\n\
              all checksums are equal\n\
-             time: of the iterations; {} {} each, in turn; median, and median of the ratios in a turn\n\
+             time: of the iterations; {} {} each, in turn; the median, and its ratio to the plain program's\n\
              checks: counted in a separate run; misses, messages, bytes: of the last run\n{}",
             grouped(self.side.saturating_pow(3)),
             self.iters,

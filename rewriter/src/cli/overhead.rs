@@ -11,7 +11,7 @@ use crate::base::options::Options;
 use crate::base::output_file::write_report;
 use crate::cli::itself::overview;
 use crate::cli::run::command;
-use crate::cli::shared::arguments::ProgramAndArgs;
+use crate::cli::shared::arguments::{ProgramAndArgs, whole};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::LibraryOptions;
 use crate::cli::shared::print::print;
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
     echo 1 2 3 | blizzard overhead -r 3 --variants original,all-polls -- wc")]
 pub struct OverheadCommand {
     /// Runs of each variant [default: as many as take a second, but 5 to 40]
-    #[arg(short, long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short, long, value_name = "RUNS", value_parser = whole::<u32>(1..=10_000))]
     runs: Option<u32>,
     /// Print everything as JSON
     #[arg(long)]
@@ -61,7 +61,7 @@ pub struct OverheadCommand {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Give up when one run takes longer than SECONDS
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = whole::<u64>(1..=u64::MAX))]
     time_limit: Option<u64>,
     /// Compare only these, besides the original
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

@@ -112,7 +112,13 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
             report: region.report(number),
         })
         .collect();
-    let (exit_status, failure) = verdict(stop, &nodes, written);
+    let (exit_status, mut failure) = verdict(stop, &nodes, written);
+    if let (Some(debugger), Some(Stop::Node(number))) = (&options.debugger, stop)
+        && let NodeEnd { status, report } = &nodes[number as usize]
+        && (debugger.node, status.success(), &report.message) == (number, true, &None)
+    {
+        failure = Some(Error::new(format!("the debugger of node {number} has ended, and the node with it")));
+    }
     let Seen { stuck, crashes } = seen;
     let ended_by = |node: u32| {
         let NodeEnd { status, report } = &nodes[node as usize];

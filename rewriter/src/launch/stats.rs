@@ -6,14 +6,14 @@
 //! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
 //!   "options": { "guard": true, "check_loads": true, "check_stores": true, "polls": true, "counting": false },
 //!   "totals": { "read_misses": 7, … },
-//!   "trap_places": [ { "file": "em3d", "address": 4660, "function": "f", "hits": 100, "jump": true }, … ],
+//!   "trap_places": [ { "file": "em3d", "address": 4660, "function": "f", "hits": 100, "jump": true, "kept": null }, … ],
 //!   "allocation_rules": [ { "line": 3, "site": "grid.c:120", "attributes": "block=4096", "allocations": 1, "bytes": 1048576 }, … ],
 //!   "per_node": [ { "node": 0, "exit_status": 0, "counters": { "read_misses": 3, … } }, … ] }
 //! ```
 //!
 //! `load_checks`, `store_checks` and `polls` are counted by the inserted code itself, exactly, and only in a rewrite with
 //! `--count`. `trap_places`: old addresses that lead nowhere but to a trap byte, in the original file's numbers; `jump`: the runtime has written a jump there, and
-//! hits are not counted from then on. Everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
+//! hits are not counted from then on; `kept`: why it has not, though there were a hundred hits (`rt/PROCESS.md`, "Traps"). Everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
 
 use crate::base::error::{Error, Result};
 use crate::launch::launcher::Outcome;
@@ -56,6 +56,8 @@ pub struct TrapAt {
     pub hits: u64,
     /// A jump has taken its place in some node.
     pub jump: bool,
+    /// Why none has in some node, though it was hit often.
+    pub kept: Option<&'static str>,
 }
 
 /// What a rule of `--attr` has matched.

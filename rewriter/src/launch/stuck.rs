@@ -8,6 +8,7 @@
 //! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true.
 
 use crate::launch::crashes::process_memory::ProcessMemory;
+use crate::launch::crashes::unwind;
 use crate::launch::region::{Region, Waiting};
 use crate::launch::spawn::Node;
 use blizzard_contract::{activity, waits};
@@ -23,7 +24,7 @@ const OWN_BYTES: u64 = 512;
 /// Bytes of the program's stack in which callers are looked for.
 const STACK_BYTES: u64 = 64 << 10;
 /// Callers that are kept of a node.
-const CALLERS: usize = 32;
+const CALLERS: usize = 96;
 
 /// A node of a run that is stuck.
 #[derive(Debug, Clone)]
@@ -108,7 +109,9 @@ fn asleep(region: &Region, number: u32) -> Option<Waiting> {
     None
 }
 
-/// Places behind calls on the program's stack, the innermost first. The runtime has put where that stack was near the end of its own.
+/// Places behind calls on the program's stack, the innermost first. The runtime has put where that stack was near the end of its own. The first place there
+/// is the call of the runtime; its callers are those that frame information finds. Behind them stands what else reads as one, for frames that
+/// are found by a register that is not known.
 fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
     let memory = ProcessMemory::of(pid)?;
     let stack = memory.mappings.iter().find(|m| m.name == "[stack]")?;
@@ -125,5 +128,15 @@ fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
         code[3] == 0xe8 || (2..=7).any(is_indirect)
     };
     let place = |at: u64| memory.file_at(at).filter(|_| is_behind_call(at));
-    Some(found.into_iter().filter_map(place).take(CALLERS).collect())
+    let first = found.iter().position(|&at| place(at).is_some());
+    let frames =
+        first.map(|k| unwind::frames_of_call(&memory, found[k], here + 8 * (k as u64 + 1))).unwrap_or_default();
+    Some(
+        frames
+            .into_iter()
+            .filter_map(|frame| frame.file)
+            .chain(found.iter().filter_map(|&at| place(at)))
+            .take(CALLERS)
+            .collect(),
+    )
 }

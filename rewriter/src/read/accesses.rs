@@ -5,11 +5,11 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::learnt::Object;
-use crate::read::rewritten::module_info;
+use crate::read::rewritten::{self, module_info};
 use blizzard_contract::trap_map::TrapMap;
 use blizzard_contract::{TrapHead, module_flags};
 use gimli::{EndianSlice, LittleEndian};
-use object::{Object as _, ObjectSection, ObjectSegment};
+use object::{Object as _, ObjectSection};
 
 /// Name of the output section that says where the accesses of the version table stand in the original: that file's [`Object`], then for each row how far its
 /// access is from the one before, in unsigned LEB128; the first from [`blizzard_contract::ModuleInfo::old_base_va`]. The runtime does not read it.
@@ -41,7 +41,7 @@ impl Accesses {
         }
         let record = elf.section_by_name(SECTION)?.data().ok()?;
         let (&object, codes) = record.split_first_chunk()?;
-        let bytes = |va: u64, bytes: u64| elf.segments().find_map(|s| s.data_range(va, bytes).ok()?);
+        let bytes = |va: u64, bytes: u64| rewritten::loaded(file, va, bytes);
         let count = usize::try_from(info.version_count).ok()?;
         let heads = bytes(info.version_heads_va, (TrapMap::groups(count) * size_of::<TrapHead>()) as u64)?;
         let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));

@@ -15,6 +15,54 @@ use goblin::elf::{Elf, program_header as ph, section_header as sh};
 /// Most bytes of addresses that one module may have: new code behind them must be within reach of a rel32.
 const MAX_SPAN: u64 = (2 << 30) - (256 << 20);
 
+/// Most bytes of a program whose new code stands in front of it.
+const MAX_LARGE_SPAN: u64 = 66 << 30;
+
+/// Where the executable segments of such a program must end: its new code is at most [`MAX_FRONT`] in front of them.
+const MAX_LARGE_CODE_END: u64 = 512 << 20;
+
+/// Most bytes of new segments in front of a program.
+pub const MAX_FRONT: u64 = 1 << 30;
+
+/// What is kept in front of a program that is too large for new code behind it, until it is known what its new segments take.
+fn front(elf: &Elf, (base, end): (u64, u64), segments: &[Segment], name: &str) -> Result<u64> {
+    let largest = segments.iter().max_by_key(|s| s.mem_bytes).map_or(Vaddr(0), |s| s.va);
+    let refused = |why: &str, help: &str| {
+        let mib = (end - base) >> 20;
+        Err(Error::new(format!("{name}: its segments span {mib} MiB, the largest begins at {largest}: {why}"))
+            .help(help))
+    };
+    let allocate = "allocate large arrays (malloc, bz_alloc)";
+    if elf.header.e_type != goblin::elf::header::ET_DYN {
+        let why =
+            format!("a program of a fixed address may span {} MiB, and behind 2 GiB is the tag table", MAX_SPAN >> 20);
+        return refused(&why, "link it as PIE (-fpie -pie), or allocate large arrays (malloc, bz_alloc)");
+    }
+    if kind_of(elf) != Kind::Dynamic {
+        let why =
+            format!("a library or static program may span {} MiB, because new code stands behind it", MAX_SPAN >> 20);
+        return refused(&why, allocate);
+    }
+    if end - base > MAX_LARGE_SPAN {
+        return refused(&format!("at most {} GiB are supported", MAX_LARGE_SPAN >> 30), allocate);
+    }
+    if base != 0 {
+        return refused(
+            "new code must stand in front of it, but it is not linked at 0",
+            "link it without an image base",
+        );
+    }
+    if elf.interpreter.is_some_and(|path| path.contains("ld-musl")) {
+        return refused("musl's dynamic loader cannot tell where such a program begins", allocate);
+    }
+    let code_end = segments.iter().filter(|s| s.executable).map(|s| s.va.0 + s.mem_bytes).max().unwrap_or(0);
+    if code_end > MAX_LARGE_CODE_END {
+        let why = format!("its code ends at {code_end:#x}, too far from new code in front of it");
+        return refused(&why, "put large data behind the code (-mcmodel=medium)");
+    }
+    Ok(MAX_FRONT)
+}
+
 /// Reads and checks `data`.
 ///
 /// # Errors
@@ -26,17 +74,8 @@ pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
     let segments = load_segments(&elf, data, name)?;
     let base = Vaddr(segments[0].va.0 & !0xfff);
     let end = segments.iter().map(|s| s.va.0 + s.mem_bytes).max().unwrap_or(0).next_multiple_of(4096);
-    if end - base.0 > MAX_SPAN {
-        return Err(Error::new(format!(
-            "{name}: its segments span {} MiB; at most {} are supported",
-            (end - base.0) >> 20,
-            MAX_SPAN >> 20
-        ))
-        .help(
-            "new code stands behind them, and its distances have 32 bits: allocate large arrays (malloc, bz_alloc)",
-        ));
-    }
     let pie = elf.header.e_type == goblin::elf::header::ET_DYN;
+    let in_front = if end - base.0 > MAX_SPAN { front(&elf, (base.0, end), &segments, name)? } else { 0 };
     if !pie && end >= blizzard_contract::CONTEXT_SHARED - (256 << 20) {
         return Err(Error::new(format!("{name}: it is linked at {}, where the tag table must be", base))
             .help("link it below 1.7 GiB, or as PIE"));
@@ -61,6 +100,7 @@ pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
         entry: Vaddr(elf.header.e_entry),
         base,
         end: Vaddr(end),
+        in_front,
         segments,
         exec,
         functions: Vec::new(),

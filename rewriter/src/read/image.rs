@@ -67,6 +67,8 @@ pub struct Image<'a> {
     pub base: Vaddr,
     /// Page-aligned end of the highest loadable segment.
     pub end: Vaddr,
+    /// Bytes that new segments take in front of `base`; 0: they stand behind `end`.
+    pub in_front: u64,
     pub segments: Vec<Segment>,
     pub exec: Vec<ExecSection>,
     /// Sorted by address; one name for each address.

@@ -65,13 +65,32 @@ pub fn libraries_folder(program: &Path) -> Option<PathBuf> {
     let file = std::fs::read(program).ok()?;
     let [va, bytes] =
         [offset_of!(ModuleInfo, closure_va), offset_of!(ModuleInfo, closure_bytes)].map(|at| field(&file, at));
-    let elf = object::File::parse(&file[..]).ok()?;
-    let record = elf.segments().find_map(|s| s.data_range(va?, bytes?).ok()?)?;
+    let record = loaded(&file, va?, bytes?)?;
     let mut strings = record.split(|byte| *byte == 0);
     let (form, folder) = (strings.next()?, Path::new(OsStr::from_bytes(strings.next()?)));
     let bundle = form == contract::closure_strings::BUNDLE.as_bytes();
     (!record.is_empty())
         .then(|| if bundle { program.parent().unwrap_or(program).join(folder) } else { folder.to_owned() })
+}
+
+/// Parts of a file in memory, by the addresses that sections and symbols have: offset, address, bytes. The kernel's table has others where new code stands
+/// in front of a program.
+pub fn parts(elf: &object::File) -> Vec<(u64, u64, u64)> {
+    let raw = || elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1));
+    let shift = elf.section_by_name(INFO_SECTION).and_then(|info| {
+        let (at, _) = info.file_range()?;
+        let (from, va, _) = raw().find(|&(from, _, bytes)| at.wrapping_sub(from) < bytes)?;
+        Some(va.wrapping_add(at - from).wrapping_sub(info.address()))
+    });
+    raw().map(|(from, va, bytes)| (from, va.wrapping_sub(shift.unwrap_or(0)), bytes)).collect()
+}
+
+/// The bytes of a file that are loaded at `va`, an address as sections and symbols have them.
+pub fn loaded(file: &[u8], va: u64, bytes: u64) -> Option<&[u8]> {
+    let parts = parts(&object::File::parse(file).ok()?);
+    let &(from, begin, _) = parts.iter().find(|p| va.wrapping_sub(p.1) < p.2 && bytes <= p.2 - va.wrapping_sub(p.1))?;
+    let at = usize::try_from(from + (va - begin)).ok()?;
+    file.get(at..at.checked_add(usize::try_from(bytes).ok()?)?)
 }
 
 /// What the runtime is told of `file`; none if it is not an output of Blizzard.

@@ -2,8 +2,9 @@
 //!
 //! Input: files as processes map them, and offsets in them. Output: functions, inlined ones included, with file and line.
 
+use crate::read::rewritten;
 use crate::reports::overhead::symbols::Symbols;
-use object::{Object, ObjectSection, ObjectSegment};
+use object::{Object, ObjectSection};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl Known {
     fn of(path: &Path) -> Option<Known> {
         let bytes = std::fs::read(path).ok()?;
         let elf = object::File::parse(bytes.as_slice()).ok()?;
-        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
+        let segments = rewritten::parts(&elf);
         let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
         let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
         Some(Known { symbols: Symbols::of(path), segments, code })

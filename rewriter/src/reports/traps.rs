@@ -7,21 +7,32 @@ use crate::launch::region::NodeReport;
 use crate::launch::stats::TrapAt;
 use crate::read::rewritten;
 use crate::reports::overhead::symbols::Symbols;
-use blizzard_contract::TrapPlace;
+use blizzard_contract::{Kept, TrapPlace};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
+/// One place of all nodes: new address, hits, whether there is a jump, and why not.
+#[derive(Default)]
+struct Sum {
+    new: u32,
+    hits: u64,
+    jump: bool,
+    kept: Option<&'static str>,
+}
+
 /// All places of these nodes, which have run `program`.
 pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, program: &Path) -> Vec<TrapAt> {
-    // By the file's number, then by name: new address, hits, and whether there is a jump.
-    let mut all: BTreeMap<u32, BTreeMap<u32, (u32, u64, bool)>> = BTreeMap::new();
+    // By the file's number, then by name.
+    let mut all: BTreeMap<u32, BTreeMap<u32, Sum>> = BTreeMap::new();
     for place in nodes.flat_map(|node| &node.traps) {
         let of_file = all.entry((place.name >> 32) as u32).or_default();
-        let (_, hits, jump) = of_file.entry(place.name as u32).or_insert((place.new, 0, false));
-        *hits += u64::from(place.hits & !TrapPlace::JUMP);
-        *jump |= place.hits & TrapPlace::JUMP != 0;
+        let sum = of_file.entry(place.name as u32).or_default();
+        sum.new = place.new;
+        sum.hits += u64::from(place.hits & TrapPlace::HITS);
+        sum.jump |= place.hits & TrapPlace::JUMP != 0;
+        sum.kept = sum.kept.or(Kept::name(place.hits));
     }
     let libraries = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
     let libraries = libraries.into_iter().flatten().flatten().map(|entry| entry.path());
@@ -39,12 +50,13 @@ pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, program: &Path) -
         // A link of the cache leads to a file with the library's name.
         let name = fs::canonicalize(&path).unwrap_or(path);
         let name = name.file_name().unwrap_or_default().to_string_lossy();
-        found.extend(of_file.into_iter().map(|(old, (new, hits, jump))| TrapAt {
+        found.extend(of_file.into_iter().map(|(old, Sum { new, hits, jump, kept })| TrapAt {
             file: name.clone().into_owned(),
             address: info.old_base_va + u64::from(old),
             function: symbols.name(info.new_base_va + u64::from(new)),
             hits,
             jump,
+            kept,
         }));
     }
     found.sort_by(|a, b| (Reverse(a.hits), &a.file, a.address).cmp(&(Reverse(b.hits), &b.file, b.address)));

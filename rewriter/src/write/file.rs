@@ -44,6 +44,8 @@ pub struct Written {
     /// Roots without room for a springboard: reached through traps.
     pub crowded: usize,
     pub frames_dropped: Vec<build::Dropped>,
+    /// Bytes of addresses that the new segments take, whole pages.
+    pub new_span: u64,
 }
 
 /// Old to new addresses for the frame tables.
@@ -180,7 +182,11 @@ const MAX_FILLING_PROGRAM: u64 = 1 << 20;
 const MAX_GAP: u64 = 256 << 20;
 
 /// Where new code begins in memory: behind everything, and, of a position-independent file, no lower than it can stand in the file.
+/// Of a program that is too large for that, in front of it, at addresses below zero, modulo 2^64 (DESIGN.md, "Large programs").
 pub fn new_code_at(image: &Image) -> Vaddr {
+    if image.in_front > 0 {
+        return Vaddr(image.base.0.wrapping_sub(image.in_front));
+    }
     let in_file = image.base + (image.data.len() as u64).next_multiple_of(4096);
     let higher = image.pie && (image.end..image.end + MAX_GAP).contains(&in_file);
     if higher { in_file } else { image.end }
@@ -258,7 +264,7 @@ pub fn write(
         file.extend(piece);
         image.give_back();
     }
-    if image.pie {
+    if image.pie && image.in_front == 0 {
         // A dynamic loader finds a library's program headers, which are behind the code, at its load address plus e_phoff, so their place in the
         // file must be that in memory.
         let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
@@ -388,8 +394,14 @@ pub fn write(
         Some(blob) => blob.place(rt_va, &info_bytes),
         None => runtime_blob::Placed { segments: Vec::new(), entry },
     };
-    let counters =
-        placed.counters_va().map(|va| NewSegment { va, mem_bytes: placed.counter_bytes, file_bytes: 0, flags: 6 });
+    // In front of a program they come first, and the kernel decides by the first part of the file where all is loaded.
+    let counter_file_bytes = if image.in_front > 0 { placed.counter_bytes } else { 0 };
+    let counters = placed.counters_va().map(|va| NewSegment {
+        va,
+        mem_bytes: placed.counter_bytes,
+        file_bytes: counter_file_bytes,
+        flags: 6,
+    });
     let mut segments = Vec::from_iter(counters);
     segments.extend([
         NewSegment { va: placed.code_va, mem_bytes: code_bytes, file_bytes: code_bytes, flags: 5 },
@@ -401,8 +413,19 @@ pub fn write(
         file_bytes: s.bytes.len() as u64,
         flags: s.flags,
     }));
+    let new_end = segments.iter().map(|s| s.va + s.mem_bytes).max().expect("there is new code");
+    let new_span = (new_end - new_code_at(image)).next_multiple_of(4096);
+    if image.in_front > 0 && new_span >= image.in_front {
+        return Err(Error::new(format!(
+            "{}: new code and tables take {new_span:#x} bytes in front of it; at most {:#x} are supported",
+            image.name, image.in_front
+        )));
+    }
     // What has no bytes in the file needs an offset all the same.
-    let mut offsets = Vec::from_iter(counters.map(|_| code_off));
+    let mut offsets = Vec::from_iter(counters.map(|c| match c.file_bytes {
+        0 => code_off,
+        bytes => append_page(&mut file, c.va, &vec![0; bytes as usize]),
+    }));
     let added = offsets.len() + 2;
     offsets.extend([code_off, ro_off]);
     for s in &rt.segments {
@@ -415,7 +438,8 @@ pub fn write(
         eh_frame_hdr: built.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
         info: info_va,
     };
-    let tables = phdrs.render(&segments, &offsets, &at, ro_va, ro_off);
+    let shift = phdrs.shift(image.in_front);
+    let tables = phdrs.render(&segments, &offsets, &at, (ro_va, ro_off), shift);
     for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {
         file.patch(ro_off + (va - ro_va), bytes);
     }
@@ -461,7 +485,7 @@ pub fn write(
         file.extend(piece);
         image.give_back();
     }
-    headers::patch_header(&mut header, rt.entry, ro_off + (table - ro_va), count);
+    headers::patch_header(&mut header, rt.entry + shift, ro_off + (table - ro_va), count);
     file.patch(0, &header);
     let file_bytes = file.len();
     file.finish()?;
@@ -471,6 +495,7 @@ pub fn write(
         short: left.short,
         crowded: left.crowded,
         frames_dropped,
+        new_span,
     })
 }
 

@@ -123,8 +123,21 @@ impl PhdrPlan {
         self.loader_count() * size_of::<Phdr>()
     }
 
-    /// Fills both tables in. `ro_va`, `ro_off`: the read-only segment that holds them.
-    pub fn render(&self, new: &[NewSegment], offsets: &[u64], at: &Places, ro_va: Vaddr, ro_off: u64) -> Tables {
+    /// How much higher the kernel's table says that everything stands: `in_front`, in whole units of the alignment of each segment.
+    pub fn shift(&self, in_front: u64) -> u64 {
+        let aligns = self.old.iter().filter(|p| p.p_type.get(LE) == elf::PT_LOAD).map(|p| p.p_align.get(LE));
+        in_front.next_multiple_of(aligns.max().unwrap_or(1).max(4096))
+    }
+
+    /// Fills both tables in. The read-only segment `(ro_va, ro_off)` holds them. `shift`: what [`PhdrPlan::shift`] says.
+    pub fn render(
+        &self,
+        new: &[NewSegment],
+        offsets: &[u64],
+        at: &Places,
+        (ro_va, ro_off): (Vaddr, u64),
+        shift: u64,
+    ) -> Tables {
         let table = |own: Vaddr, bytes: usize, loader: bool| {
             let me = phdr(elf::PT_PHDR, elf::PF_R, ro_off + (own - ro_va), own, bytes as u64, bytes as u64, 8);
             let mut out = Vec::new();
@@ -163,13 +176,29 @@ impl PhdrPlan {
             let bytes = 8 * ModuleInfo::WORDS as u64;
             let kind = elf::ProgramType(PT_BLIZZARD);
             out.push(phdr(kind, elf::PF_R, ro_off + (at.info - ro_va), at.info, bytes, bytes, 8));
-            pod::bytes_of_slice(&out).to_vec()
+            out
         };
         Tables {
-            kernel: table(at.kernel, self.kernel_bytes(), false),
-            loader: table(at.loader, self.loader_bytes(), true),
+            kernel: shifted(&table(at.kernel, self.kernel_bytes(), false), new.len(), shift),
+            loader: pod::bytes_of_slice(&table(at.loader, self.loader_bytes(), true)).to_vec(),
         }
     }
+}
+
+/// The kernel's table of a program with new segments in front: all of it higher, and they, the last `new` load segments, first of these.
+fn shifted(table: &[Phdr], new: usize, shift: u64) -> Vec<u8> {
+    let mut table = table.to_vec();
+    if shift > 0 {
+        for p in table.iter_mut().filter(|p| p.p_memsz.get(LE) > 0) {
+            p.p_vaddr = U64::new(LE, p.p_vaddr.get(LE).wrapping_add(shift));
+            p.p_paddr = U64::new(LE, p.p_paddr.get(LE).wrapping_add(shift));
+        }
+        let is_load = |p: &Phdr| p.p_type.get(LE) == elf::PT_LOAD;
+        if let (Some(first), Some(last)) = (table.iter().position(is_load), table.iter().rposition(is_load)) {
+            table[first..=last].rotate_right(new);
+        }
+    }
+    pod::bytes_of_slice(&table).to_vec()
 }
 
 fn phdr(

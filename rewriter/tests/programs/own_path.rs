@@ -10,6 +10,7 @@ blizzard_test_harness::module! {
     every_node_finds_the_original,
     a_program_rewritten_elsewhere_stays_in_its_own_place,
     what_a_program_reads_of_its_own_file_is_of_the_code_that_runs,
+    start_up_code_that_reads_the_link_does_not_count,
     libraries_left_as_they_are_are_warned_of_on_several_nodes,
     a_bundle_that_cannot_find_itself_says_so_in_one_line,
 }
@@ -182,6 +183,45 @@ fn what_a_program_reads_of_its_own_file_is_of_the_code_that_runs() {
             .unwrap();
         assert!(blizzard.status.success(), "{blizzard:?}");
         assert_eq!(said(Command::new(folder.join("elsewhere/own")).output().unwrap()), expected, "{model}");
+    }
+}
+
+/// glibc reads the link of a static program before `main`: opening the own path gave the rewritten file.
+fn start_up_code_that_reads_the_link_does_not_count() {
+    const SOURCE: &str = r#"
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/stat.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            char path[4096] = "";
+            if (argc > 2 && readlink("/proc/self/exe", path, sizeof path - 1) < 0) return 2;
+            struct stat opened, named;
+            if (fstat(open(argv[1], O_RDONLY), &opened) || stat(argv[1], &named)) return 3;
+            puts(opened.st_ino == named.st_ino ? "original" : "rewritten");
+            return 0;
+        }"#;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    std::fs::write(folder.join("own.c"), SOURCE).unwrap();
+    let program = folder.join("own");
+    for flags in [&["-static"][..], &["-static-pie"], &["-pie", "-fpie"]] {
+        let built = tool("gcc").args(["-O1", "own.c", "-o", "own"]).args(flags).current_dir(&folder).status().unwrap();
+        assert!(built.success());
+        for (nodes, word, expected) in
+            [("1", None, "original\n"), ("1", Some("read"), "rewritten\n"), ("2", None, "original\n")]
+        {
+            let output = Command::new(env!("CARGO_BIN_EXE_blizzard"))
+                .env("BLIZZARD_CACHE", folder.join("cache"))
+                .args(["run", "-n", nodes, "--"])
+                .args([&program, &program])
+                .args(word)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(said, expected.repeat(nodes.parse().unwrap()), "{flags:?} {word:?}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! How many traps rewritten programs take, counted by the runtime: each costs a microsecond or more.
 
+use blizzard_test_harness::tool;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,6 +11,12 @@ blizzard_test_harness::module! {
     tables_of_the_large_model_are_recognised,
     exceptions_of_a_fixed_address_program_take_none,
     an_address_that_nobody_foresaw_takes_a_hundred,
+    nodes_and_children_write_jumps_of_their_own,
+    created_nodes_have_the_jumps_of_node_0_and_their_own,
+    a_short_jump_leads_to_a_long_one_where_that_has_no_room,
+    a_tracer_changes_no_springboard_and_sees_a_hundred_signals,
+    signals_and_registers_are_the_same_while_a_trap_byte_becomes_a_jump,
+    long: signals_and_registers_are_the_same_at_jumps_of_all_shapes,
     a_filter_of_system_calls_is_not_provoked,
     no_jump_is_written_where_data_look_like_trap_bytes,
 }
@@ -22,8 +29,7 @@ fn traps(compiler: &str, source: &str, flags: &[&str]) -> [u64; 2] {
     let path = |name: &str| folder.path().join(name);
     let (program, rewritten) = (path("prog"), path("rewritten"));
     std::fs::write(path("prog.c"), source).unwrap();
-    let status =
-        blizzard_test_harness::tool(compiler).args(flags).arg("-o").arg(&program).arg(path("prog.c")).status().unwrap();
+    let status = tool(compiler).args(flags).arg("-o").arg(&program).arg(path("prog.c")).status().unwrap();
     assert!(status.success(), "{compiler} {flags:?}");
     let plain = Command::new(&program).output().unwrap();
     ["none", "all"].map(|checks| {
@@ -202,6 +208,183 @@ fn an_address_that_nobody_foresaw_takes_a_hundred() {
     }
 }
 
+/// What a run of `nodes` nodes prints, and its statistics. `program`: rewritten.
+fn run_on(folder: &Path, nodes: u32, program: &[&str]) -> (String, serde_json::Value) {
+    let nodes = nodes.to_string();
+    let output = blizzard(folder, &[&["run", "-n", &nodes, "--stats", "stats", "--"], program].concat());
+    let stats = serde_json::from_slice(&std::fs::read(folder.join("stats")).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), stats)
+}
+
+/// Builds `source` and rewrites it into `rewritten`.
+fn rewritten(folder: &Path, source: &str, flags: &[&str], options: &[&str]) {
+    let _ = std::fs::remove_file(folder.join("rewritten"));
+    std::fs::write(folder.join("prog.c"), source).unwrap();
+    let built = tool("gcc").args(flags).args(["prog.c", "-o", "prog"]).current_dir(folder).status().unwrap();
+    assert!(built.success(), "{flags:?}");
+    blizzard(folder, &[&["rewrite", "prog", "-o", "rewritten"], options].concat());
+}
+
+fn nodes_and_children_write_jumps_of_their_own() {
+    // Jumps were written with one node only, and in the process that had the hundredth hit of all.
+    let children = r#"
+        if (k == 98) {
+            int status = 0;
+            pid_t child = fork();
+            for (int i = 0; !child && i < 300; i++) sum += ENTER(short_ones)(k) != 5;
+            if (!child) _exit(sum);
+            waitpid(child, &status, 0);
+            sum = status;
+            char *arguments[] = {"true", 0};
+            child = vfork();
+            for (int i = 0; !child && i < 300; i++) ENTER(long_one)(k);
+            if (!child) execv("/bin/true", arguments), _exit(1);
+            waitpid(child, &status, 0);
+            sum += status;
+        }"#;
+    let source = "#include <sys/wait.h>\n#include <unistd.h>\n".to_owned() + &entered_in_the_middle("");
+    let source = source.replace("sum += short_ones(k)", &format!("{children} sum += short_ones(k)"));
+    let source = "#define ENTER(f) ((long (*)(long))((char *)f + lea_bytes))\n".to_owned() + &source;
+    let folder = tempfile::tempdir().unwrap();
+    for flags in [&["-O1", "-fpie", "-pie"][..], &["-O1", "-fno-pie", "-no-pie"]] {
+        for access in ["tests", "guard"] {
+            rewritten(folder.path(), &source, flags, &["--access", access]);
+            for nodes in [1, 2] {
+                let (said, stats) = run_on(folder.path(), nodes, &["./rewritten"]);
+                assert_eq!(said, "1\n".repeat(nodes as usize), "{flags:?} {access} {nodes}");
+                // The child of `fork` takes the hundredth and writes its own jump; its parent takes a hundred more.
+                let place = |k: usize| (&stats["trap_places"][k]["hits"], &stats["trap_places"][k]["jump"]);
+                let hits = |each: u32| serde_json::Value::from(each * nodes);
+                assert_eq!((place(0), place(1)), ((&hits(200), &true.into()), (&hits(100), &true.into())), "{stats}");
+            }
+        }
+    }
+}
+
+fn created_nodes_have_the_jumps_of_node_0_and_their_own() {
+    let source = entered_in_the_middle("");
+    let (functions, _) = source.split_once("#include").unwrap();
+    let source = functions.to_owned()
+        + r#"
+        #include <blizzard.h>
+        #include <stdio.h>
+        extern char short_ones[], long_one[];
+        static uint64_t *shared;
+        volatile long lea_bytes = 7;
+        static void enter(char *function, long count) {
+            for (long k = 0; k < count; k++) ((void (*)(long))(function + lea_bytes))(k), shared[bz_node()]++;
+        }
+        static void work(void) { enter(short_ones, 1000), enter(long_one, 1000), bz_barrier(); }
+        int main(void) {
+            shared = bz_alloc(24);
+            enter(short_ones, 150);
+            bz_create(work), bz_create(work), work(), bz_wait_for_end(2);
+            printf("%d %d %d\n", (int)shared[0], (int)shared[1], (int)shared[2]);
+            return 0;
+        }"#;
+    let folder = tempfile::tempdir().unwrap();
+    let options = String::from_utf8(blizzard(folder.path(), &["config", "--cflags", "--libs"]).stdout).unwrap();
+    let options: Vec<&str> = options.split_whitespace().collect();
+    std::fs::write(folder.path().join("prog.c"), source).unwrap();
+    let built = tool("gcc").args(["-O1", "prog.c", "-o", "prog"]).args(options).current_dir(&folder).status().unwrap();
+    assert!(built.success());
+    for access in ["tests", "guard"] {
+        blizzard(folder.path(), &["rewrite", "--access", access, "prog", "-o", access]);
+        let program = format!("./{access}");
+        let run = blizzard(folder.path(), &["run", "--fork", "-n", "3", "--stats", "stats", "--", &program]);
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "2150 2000 2000\n", "{access}");
+        let stats = std::fs::read(folder.path().join("stats")).unwrap();
+        let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+        assert_eq!(stats["totals"]["traps"], 100 + 3 * 100, "{access}: {stats}");
+    }
+}
+
+/// A fixed-address program: in front of it nothing is, so the distance of a jump must not end in the trap byte of an instruction that begins there.
+fn a_short_jump_leads_to_a_long_one_where_that_has_no_room() {
+    let flags = ["-O1", "-fno-pie", "-no-pie"];
+    let source = entered_in_the_middle("");
+    // Instructions of four and one bytes, and then some long ones; or only some of one byte.
+    let begins_at_the_fourth = source.replace(
+        " push %rbx\\n push %r15\\n push %r14\\n pop %r14\\n pop %r15\\n pop %rbx",
+        " nopl 0(%rax)\\n nop\\n nopl 256(%rax)",
+    );
+    assert_ne!(source, begins_at_the_fourth);
+    assert_eq!(traps("gcc", &begins_at_the_fourth, &flags), [100, 100]);
+    let short_ones = source.replace(
+        "push %r15\\n push %r14\\n pop %r14\\n pop %r15\\n",
+        "push %rbp\\n pop %rbp\\n push %rbp\\n pop %rbp\\n",
+    );
+    // What a short jump would lead to.
+    let crowd = "__asm__(\".text\\n.globl crowd\\n.type crowd, @function\\ncrowd: .cfi_startproc\\n .rept 64\\n nop\\n .endr\\n ret\\n.cfi_endproc\\n\");";
+    let short_ones = crowd.to_owned() + &short_ones;
+    let folder = tempfile::tempdir().unwrap();
+    rewritten(folder.path(), &short_ones, &flags, &["--no-libraries"]);
+    let (_, stats) = run_on(folder.path(), 1, &["./rewritten"]);
+    assert_eq!(
+        (&stats["trap_places"][0]["kept"], &stats["totals"]["traps"]),
+        (&"room".into(), &1000.into()),
+        "{stats}"
+    );
+}
+
+fn a_tracer_changes_no_springboard_and_sees_a_hundred_signals() {
+    let folder = tempfile::tempdir().unwrap();
+    let signals = |source: &str, expected: &str| {
+        rewritten(folder.path(), source, &["-O1", "-static"], &[]);
+        let mut strace = tool("strace");
+        let output =
+            strace.args(["-qq", "-e", "trace=none", "-o", "log", "./rewritten"]).current_dir(&folder).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+        log.lines().filter(|line| line.contains("--- SIGILL")).count()
+    };
+    assert_eq!(signals(&entered_in_the_middle(""), "1\n"), 100);
+    assert_eq!(signals(PASCAL, "1024000\n"), 0);
+}
+
+/// A program that enters a function in its middle with random registers, flags and red zone, by single steps and with a timer's signals. What the function finds
+/// must be that. `shape`: the instructions there.
+fn entered_step_by_step(shape: &str) -> String {
+    format!("#define SHAPE \"{shape}\"\n{}", include_str!("taken_traps/steps.c"))
+}
+
+fn steps(shape: &str, flags: &[&str], access: &str, nodes: u32, seed: u32, rounds: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    rewritten(folder.path(), &entered_step_by_step(shape), &[&["-O1"], flags].concat(), &["--access", access]);
+    let (seed, rounds) = (seed.to_string(), rounds.to_string());
+    // Where accesses are tested, flags live over no call.
+    let flags_too = if access == "guard" { &["flags"][..] } else { &[] };
+    let (said, stats) = run_on(folder.path(), nodes, &[&["./rewritten", &seed, &rounds], flags_too].concat());
+    let case = format!("{shape} {flags:?} {access} {nodes} {seed}: {stats}");
+    assert_eq!(said, "right\n".repeat(nodes as usize), "{case}");
+    let [place] = &stats["trap_places"].as_array().unwrap()[..] else { panic!("{case}") };
+    assert_eq!((&place["hits"], &place["jump"]), (&(100 * nodes).into(), &true.into()), "{case}");
+}
+
+const ONE_TWO_TWO: &str = "push %rbx\\n push %r15\\n pop %r15\\n pop %rbx\\n";
+const FOUR_ONE: &str = "nopl 0(%rax)\\n push %rbx\\n pop %rbx\\n nopl 256(%rax)\\n";
+const SEVEN: &str = "nopl 256(%rax)\\n";
+
+fn signals_and_registers_are_the_same_while_a_trap_byte_becomes_a_jump() {
+    steps(ONE_TWO_TWO, &["-static-pie"], "guard", 2, 1, 200);
+    steps(FOUR_ONE, &["-static"], "guard", 1, 2, 200);
+    steps(SEVEN, &["-static"], "tests", 2, 3, 130);
+}
+
+fn signals_and_registers_are_the_same_at_jumps_of_all_shapes() {
+    for seed in 1..=2 {
+        for shape in [ONE_TWO_TWO, FOUR_ONE, SEVEN] {
+            for flags in ["-static", "-static-pie"] {
+                for access in ["tests", "guard"] {
+                    for nodes in [1, 2] {
+                        steps(shape, &[flags], access, nodes, seed, 300);
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn a_filter_of_system_calls_is_not_provoked() {
     let filter = r#"
         #include <stddef.h>
@@ -221,6 +404,10 @@ fn a_filter_of_system_calls_is_not_provoked() {
         }"#;
     let source = filter.to_owned() + &entered_in_the_middle("").replace("long sum = 0;", "long sum = 0; forbid();");
     assert_eq!(traps("gcc", &source, &["-O1", "-static"]), [1000, 1000]);
+    let folder = tempfile::tempdir().unwrap();
+    rewritten(folder.path(), &source, &["-O1", "-static"], &[]);
+    let (_, stats) = run_on(folder.path(), 2, &["./rewritten"]);
+    assert_eq!((&stats["trap_places"][0]["kept"], &stats["totals"]["traps"]), (&"filter".into(), &2000.into()));
 }
 
 fn no_jump_is_written_where_data_look_like_trap_bytes() {
@@ -228,7 +415,7 @@ fn no_jump_is_written_where_data_look_like_trap_bytes() {
     let source = source.replace("printf(", "sum += table[0] == 7; printf(");
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("prog.c"), &source).unwrap();
-    let built = blizzard_test_harness::tool("gcc").args(["-O1", "prog.c", "-o", "prog"]).current_dir(&folder).status();
+    let built = tool("gcc").args(["-O1", "prog.c", "-o", "prog"]).current_dir(&folder).status();
     assert!(built.unwrap().success());
     blizzard(folder.path(), &["rewrite", "prog", "-o", "rewritten", "--no-libraries"]);
     let stats = blizzard(folder.path(), &["run", "--stats", "stats", "--", "./rewritten"]);

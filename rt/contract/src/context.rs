@@ -260,6 +260,44 @@ pub struct TrapPlace {
 impl TrapPlace {
     /// In [`TrapPlace::hits`]: a jump has taken the place of the trap byte.
     pub const JUMP: u32 = 1 << 31;
+    /// There: the number of the [`Kept`] that says why none has; 0: nobody has tried.
+    pub const KEPT: u32 = 7 << Self::KEPT_SHIFT;
+    /// There: how often, no more being counted where that is full.
+    pub const HITS: u32 = (1 << Self::KEPT_SHIFT) - 1;
+    const KEPT_SHIFT: u32 = 28;
+}
+
+/// Why a trap byte that is hit often stays.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Data that look like trap bytes may follow.
+    Data = 1,
+    /// The program has asked for a filter of system calls.
+    Filter,
+    /// The code relies on a check in front of it.
+    Check,
+    /// No jump fits between the beginnings of instructions and other jumps that leads to an address.
+    Room,
+    /// No memory can be had where a jump would lead.
+    Memory,
+    /// There are as many jumps as there may be.
+    Many,
+}
+
+impl Kept {
+    const NAMES: [&str; 6] = ["data", "filter", "check", "room", "memory", "many"];
+
+    /// In [`TrapPlace::hits`].
+    pub const fn bits(self) -> u32 {
+        (self as u32) << TrapPlace::KEPT_SHIFT
+    }
+
+    /// The word that says what [`TrapPlace::hits`] has.
+    pub fn name(hits: u32) -> Option<&'static str> {
+        let number = (hits & TrapPlace::KEPT) >> TrapPlace::KEPT_SHIFT;
+        Self::NAMES.get((number as usize).checked_sub(1)?).copied()
+    }
 }
 
 /// How many places there are.

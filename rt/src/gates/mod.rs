@@ -9,9 +9,6 @@ pub mod strings;
 // A stack pointer that has become an address of shared memory.
 pub mod shared_stack;
 
-// Trap bytes that are hit again and again.
-pub mod hot_traps;
-
 // Trap bytes at old addresses.
 pub mod trap;
 

@@ -7,10 +7,10 @@
 //! stack if the program has one, nests, and returns through the runtime's own restorer.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
-use crate::gates::hot_traps;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
+use crate::process::hot_traps;
 use crate::process::own_stack;
 use crate::process::process;
 use crate::process::resume;
@@ -53,7 +53,7 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
     match found {
         Found::Instruction(new) => {
             tags::count(Counter::Traps);
-            hot_traps::count(at, new);
+            hot_traps::count(at, new, hot_traps::TRAP);
             context.gregs[REG_RIP] = new;
             resume::reestablish(context);
             0

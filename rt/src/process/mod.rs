@@ -27,6 +27,9 @@ pub mod frame;
 // Continuing between a check and what it covers.
 pub mod resume;
 
+// Trap bytes that are hit again and again.
+pub mod hot_traps;
+
 // Trap bytes where a debugger watches.
 pub mod debugged;
 

@@ -295,6 +295,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
     unsafe {
         *GLOBAL.gates.get() = gates;
         limits::make_room_for_code();
+        near::reserve();
         or_fail(PROGRAM.start());
         match boot {
             None => start_single(None),
@@ -317,6 +318,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
             control::join(&context, sys::getpid() as u32);
         }
     }
+    near::open_gap();
     GLOBAL.started.store(true, Ordering::Relaxed);
 }
 
@@ -337,7 +339,6 @@ fn require_memory<T>(result: sys::Result<T>) -> T {
 /// # Safety
 /// As [`start`].
 unsafe fn start_single(region: Option<(i32, &Region)>) {
-    near::reserve();
     let zero = const { NodeId::new(0).expect("0 is a node") };
     let usual = || contract::usual_segment_bytes(sys::memory_bytes());
     let bytes = region.map_or_else(usual, |(_, region)| region.header().segment_bytes);

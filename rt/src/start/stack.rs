@@ -102,9 +102,10 @@ impl InitialStack {
         // SAFETY: the rewriter wrote the table into the loaded file.
         let phdrs = unsafe { core::slice::from_raw_parts(phdrs as *const Phdr, count as usize) };
         let loads = || phdrs.iter().filter(|p| p.p_type == PT_LOAD);
-        let low = loads().map(|p| p.vaddr).min().unwrap_or(0);
-        let end = loads().map(|p| p.vaddr + p.memsz).max().unwrap_or(0);
-        (low.wrapping_add(bias), end - low)
+        // Addresses in front of the program's first are below zero.
+        let low = loads().map(|p| p.vaddr as i64).min().unwrap_or(0) as u64;
+        let end = loads().map(|p| p.vaddr.wrapping_add(p.memsz) as i64).max().unwrap_or(0) as u64;
+        (low.wrapping_add(bias), end.wrapping_sub(low))
     }
 
     /// What the launcher says about this node; the malformed text on error.

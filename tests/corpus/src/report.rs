@@ -242,6 +242,8 @@ pub fn summary(rows: &[Row]) -> String {
     if !traps.is_empty() {
         let none = traps.iter().filter(|t| **t == 0).count();
         line("programs whose workload hits no trap byte", format!("{none} of {}", traps.len()));
+        let most = rows.iter().filter_map(Row::trap_share).fold(0.0, f64::max);
+        line("largest part of a null rewrite's time in traps", format!("{:.2} %", most * 100.0));
     }
     out
 }
@@ -393,6 +395,14 @@ mod tests {
         for bad in [Outcome::Refused(said()), Outcome::Failed(said()), Outcome::Unstable(said())] {
             assert!(!good(&[Outcome::Passed, bad]));
         }
+    }
+
+    #[test]
+    fn the_largest_part_of_the_time_in_traps_is_told() {
+        let [mut few, mut many] = ["few", "many"].map(|name| row(name, 1.0, 2.0, Outcome::Passed));
+        (few.traps, many.traps) = (Some(3), Some(16_000));
+        assert_eq!(many.trap_share(), Some(0.02));
+        assert!(summary(&[few, many]).contains("time in traps: 2.00 %"));
     }
 
     #[test]

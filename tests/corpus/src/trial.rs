@@ -52,6 +52,28 @@ pub struct Row {
     pub traps: Option<u64>,
 }
 
+/// What a trap costs, and a quarter more (`rt/MEASUREMENTS.md`), and what part of the null rewrite's time traps may take.
+const TRAP_SECONDS: f64 = 2.5e-6;
+const TRAP_SHARE: f64 = 0.01;
+
+impl Row {
+    /// What part of the null rewrite's processor time traps take.
+    pub fn trap_share(&self) -> Option<f64> {
+        let cost = self.null_cost?;
+        Some(self.traps? as f64 * TRAP_SECONDS / (cost.user + cost.system).max(TRAP_SECONDS))
+    }
+
+    /// Whether they take too much.
+    fn judge_traps(&self) -> Result<(), Outcome> {
+        match (self.traps, self.trap_share()) {
+            (Some(traps), Some(share)) if share > TRAP_SHARE => {
+                Err(Outcome::Failed(format!("null: {traps} trap bytes are hit, {:.1} % of its time", share * 100.0)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
@@ -166,7 +188,7 @@ impl Plan {
         if let Some(null) = forms.get(1).filter(|_| self.traps) {
             row.traps = self.count_traps(program, null);
         }
-        Ok(())
+        row.judge_traps()
     }
 
     /// Rewrites the files alone, without libraries, for the table.
@@ -312,7 +334,8 @@ impl Plan {
         Ok((behaviour, ended))
     }
 
-    /// Trap bytes hit, seen as signals by strace; `None` where there is no strace or the run differs under it.
+    /// Trap bytes hit, seen as signals by strace; `None` where there is no strace or the run differs under it. Where a tracer watches from the start, the runtime
+    /// has put an instruction that does not exist in their place.
     fn count_traps(&self, program: &Program, form: &Form) -> Option<u64> {
         self.prepare(program).ok()?;
         let log = self.folder.join("strace");
@@ -323,7 +346,9 @@ impl Plan {
         let text = fs::read(&log).ok()?;
         let _ = fs::remove_file(&log);
         let text = String::from_utf8_lossy(&text);
-        let traps = text.lines().filter(|l| l.contains("--- SIGTRAP {si_signo=SIGTRAP, si_code=SI_KERNEL"));
+        const KINDS: [&str; 2] =
+            ["--- SIGTRAP {si_signo=SIGTRAP, si_code=SI_KERNEL", "--- SIGILL {si_signo=SIGILL, si_code=ILL_ILLOPN"];
+        let traps = text.lines().filter(|line| KINDS.iter().any(|kind| line.contains(kind)));
         (ended.status == Status::Exit(0)).then(|| traps.count() as u64)
     }
 
@@ -346,4 +371,30 @@ impl Plan {
 fn behaviour_text(behaviour: &Behaviour) -> String {
     let said = String::from_utf8_lossy(&behaviour.stderr);
     format!("the original: {} {}", behaviour.status, said.lines().last().unwrap_or(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_spends_more_than_one_percent_in_traps_fails() {
+        let row = |traps| Row {
+            name: "p".to_owned(),
+            kind: "k".to_owned(),
+            version: "1".to_owned(),
+            outcome: Outcome::Passed,
+            null: None,
+            checked: None,
+            guarded: None,
+            original_cost: None,
+            null_cost: Some(Processor { user: 0.3, system: 0.1 }),
+            checked_cost: None,
+            guarded_cost: None,
+            traps,
+        };
+        assert_eq!(row(None).judge_traps(), Ok(()));
+        assert_eq!(row(Some(1_500)).judge_traps(), Ok(()));
+        assert!(matches!(row(Some(3_200)).judge_traps(), Err(Outcome::Failed(why)) if why.contains("2.0 %")));
+    }
 }

@@ -12,6 +12,7 @@ use crate::base::options::{Access, Options};
 use crate::cli::bench::instructions;
 use crate::cli::bench::plans::{self, Plan};
 use crate::cli::bench::report::{Report, Samples};
+use crate::cli::shared::arguments::whole;
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending};
@@ -45,10 +46,10 @@ pub struct BenchCommand {
 #[derive(Debug, Clone, Copy, Args)]
 struct BenchOptions {
     /// Number of runs; the median is over the batches of all of them
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>(1..=u32::MAX.into()))]
     runs: u32,
     /// Batches in each run
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole::<u32>(1..=u32::MAX.into()))]
     batches: u32,
     /// Who keeps accesses from shared memory that may not go on
     #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]

@@ -3,6 +3,7 @@
 //! Input: a cache. Output: a list of its entries, or fewer entries; or one more, for the runtime (`add`).
 
 use crate::base::error::Result;
+use crate::cli::shared::arguments::whole;
 use crate::cli::shared::print::print;
 use crate::store::cache::{Cache, Entry};
 use crate::store::closure::Cached;
@@ -34,7 +35,7 @@ enum Action {
     #[command(after_help = "Example:\n  blizzard cache clean --unused-days 7")]
     Clean {
         /// Keep what has been used within this many days
-        #[arg(long, value_name = "DAYS")]
+        #[arg(long, value_name = "DAYS", value_parser = whole::<u32>(0..=u32::MAX.into()))]
         unused_days: Option<u32>,
     },
     /// Rewrite libraries into a cache: how rewritten programs get libraries that they open at run time

@@ -10,7 +10,7 @@ use crate::launch::region::Region;
 use crate::launch::sys;
 use crate::store::cache::Cache;
 use clap::Args;
-use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
@@ -165,6 +165,9 @@ fn cache() -> Finding {
             "cache",
             format!("{shown} is on a file system that executes nothing: set BLIZZARD_CACHE to another folder"),
         ),
+        Ok(_) if access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() => {
+            bad("cache", format!("{shown} cannot be written to: set BLIZZARD_CACHE to a folder of your own"))
+        }
         Ok(system) => {
             let mib = system.f_bavail.saturating_mul(system.f_frsize) >> 20;
             match mib {

@@ -15,7 +15,7 @@ use crate::cli::run::attributes::sites::CallSites;
 use crate::cli::run::debugger::DebuggerOptions;
 use crate::cli::run::settings::Settings;
 use crate::cli::run::shipment;
-use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count};
+use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count, whole};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::launch::crashes::core_files;
@@ -52,7 +52,7 @@ use std::time::Duration;
     blizzard run --hosts a:4,b:4 -- ./heat    # on two hosts, over ssh and UCX")]
 pub struct RunCommand {
     /// Number of node processes
-    #[arg(short, long, value_name = "NODES", default_value = "1", value_parser = node_count)]
+    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", value_parser = node_count)]
     pub nodes: u32,
     /// Run on these hosts, each with so many nodes: a:4,b:4
     #[arg(long, value_name = "HOSTS", conflicts_with_all = ["nodes", "hostfile"], help_heading = "Several hosts")]
@@ -85,7 +85,7 @@ pub struct RunCommand {
     fork: bool,
     /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never. On one host only: runs
     /// on several are not watched
-    #[arg(long, value_name = "SECONDS", default_value_t = STUCK_TIMEOUT.as_secs() as u32, conflicts_with_all = ["hosts", "hostfile"])]
+    #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(0..=u32::MAX.into()), default_value_t = STUCK_TIMEOUT.as_secs() as u32, conflicts_with_all = ["hosts", "hostfile"])]
     stuck_timeout: u32,
     #[command(flatten)]
     settings: Settings,
@@ -352,7 +352,9 @@ fn keep_learnt(
     let count = |k: &Knowledge| k.all().map(|(_, sites)| sites.len()).sum::<usize>();
     let summary = learnt::summary(&learnt::report(&learnt, &files));
     let more = count(&known) - count(&before);
-    messages::tell(&format!("learnt: {summary}; {more} were not known before, {} are", count(&known)));
+    if !messages::is_quiet() {
+        messages::tell(&format!("learnt: {summary}; {more} of them are new, {} are known in all", count(&known)));
+    }
     Ok(())
 }
 

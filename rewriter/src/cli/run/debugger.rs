@@ -4,8 +4,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::cli::make::client::Client;
+use crate::cli::shared::arguments::whole;
 use crate::cli::shared::input;
 use crate::launch::options::Debugger;
+use blizzard_contract::MAX_NODES;
 use clap::Args;
 use std::ffi::OsString;
 
@@ -16,10 +18,10 @@ const FAULTS: &str = "handle SIGSEGV nostop noprint pass";
 #[derive(Debug, Args)]
 pub struct DebuggerOptions {
     /// Start this node under gdb, which has the terminal; the others run as ever
-    #[arg(long, value_name = "NODE", help_heading = "Debugging")]
+    #[arg(long, value_name = "NODE", value_parser = whole::<u32>(0..=MAX_NODES as u64 - 1), help_heading = "Debugging")]
     pub(super) gdb: Option<u32>,
     /// Start a node under gdbserver, which waits on this port of localhost; with --gdb, that node, else node 0
-    #[arg(long, value_name = "PORT", help_heading = "Debugging")]
+    #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=65_535), help_heading = "Debugging")]
     gdb_server: Option<u16>,
     /// More arguments for gdb, one each time; as --gdb-arg=-batch
     #[arg(long, value_name = "ARG", requires = "gdb", allow_hyphen_values = true, help_heading = "Debugging")]

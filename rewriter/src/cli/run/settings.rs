@@ -2,6 +2,7 @@
 //!
 //! Input: words of the command line. Output: [`LaunchOptions`].
 
+use crate::cli::shared::arguments::whole;
 use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, STACHE_PAGES_MIN};
 use clap::Args;
@@ -20,7 +21,7 @@ pub(crate) struct Settings {
     stache_pages: Option<u32>,
     /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
     /// other half for those on a node of their choice [default: 64, or a power of two of at least four times the machine's memory, if that is more, up to 512]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=contract::SEGMENT_MAX_BYTES >> 30))]
+    #[arg(long, value_name = "GIB", value_parser = whole::<u64>(1..=contract::SEGMENT_MAX_BYTES >> 30))]
     segment_gib: Option<u64>,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
@@ -30,16 +31,16 @@ pub(crate) struct Settings {
     homes: HomePolicy,
     /// Most blocks that a node asks for ahead, when its misses repeat an earlier order; 0: it asks only for what it misses
     #[arg(long, value_name = "BLOCKS", default_value_t = contract::LOOK_AHEAD,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(contract::LOOK_AHEAD)))]
+        value_parser = whole::<u32>(0..=contract::LOOK_AHEAD.into()))]
     look_ahead: u32,
     /// tempest.h: compare each tag change with table 2 of the specification, and count those that it does not allow
     #[arg(long)]
     tempest_debug: bool,
     /// tempest.h: most bytes of messages that one node buffers for receivers that do not take them
-    #[arg(long, value_name = "BYTES", default_value_t = contract::TEMPEST_BUFFER_DEFAULT_BYTES)]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<u64>(0..=u64::MAX), default_value_t = contract::TEMPEST_BUFFER_DEFAULT_BYTES)]
     tempest_buffer: u64,
     /// tempest.h: most user-managed pages of one node
-    #[arg(long, value_name = "PAGES", default_value_t = contract::USER_BYTES / contract::tempest::PAGE_BYTES)]
+    #[arg(long, value_name = "PAGES", value_parser = whole::<u64>(0..=u64::MAX), default_value_t = contract::USER_BYTES / contract::tempest::PAGE_BYTES)]
     tempest_pages: u64,
     /// tempest.h: send bulk data in messages, as where the kernel lets no process copy from another
     #[arg(long)]

@@ -6,6 +6,7 @@ use crate::base::options::{Access, Checks, Options, Poll};
 use blizzard_contract::MAX_NODES;
 use clap::Args;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// What a rewrite does; the same for every command that rewrites.
@@ -64,7 +65,7 @@ pub(crate) struct PassOptions {
     #[arg(long, help_heading = "Passes")]
     pub(crate) no_words: bool,
     /// Let the passes make the first N transformations only, to find the one that matters
-    #[arg(long, value_name = "N", help_heading = "Passes")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX), help_heading = "Passes")]
     pub(crate) fuel: Option<u64>,
 }
 
@@ -107,6 +108,19 @@ pub(crate) fn node_count(text: &str) -> Result<u32, String> {
         Ok(n) if (1..=MAX_NODES as u32).contains(&n) => Ok(n),
         Ok(n) => Err(format!("a run has 1 to {MAX_NODES} nodes, not {n}")),
         Err(_) => Err(format!("not a number of nodes; a run has 1 to {MAX_NODES}")),
+    }
+}
+
+/// Accepts a whole number of a range.
+pub(crate) fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match (range.start(), range.end()) {
+            (least, &u64::MAX) => format!("a whole number, at least {least}, is needed"),
+            (least, most) => format!("a whole number from {least} to {most} is needed"),
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::{Access, Options};
 use crate::base::progress::{self, Progress};
 use crate::cli::run::settings::block_bytes;
-use crate::cli::shared::arguments::node_count;
+use crate::cli::shared::arguments::{node_count, whole};
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending, Finished, Workload};
@@ -51,16 +51,16 @@ pub struct StressCommand {
     #[arg(short, long, value_name = "NODES", default_value = "2", value_parser = stress_nodes)]
     nodes: u32,
     /// Begin no new round after so many seconds [default: 10, if no other limit is given]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = whole::<u64>(0..=u64::MAX))]
     seconds: Option<u64>,
     /// Stop after the round in which COUNT accesses have been checked
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u64>(0..=u64::MAX))]
     accesses: Option<u64>,
     /// Stop after COUNT rounds
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u64>(0..=u64::MAX))]
     rounds: Option<u64>,
     /// What the rounds are drawn from
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     seed: u64,
     /// Coherence protocol [default: each in turn]
     #[arg(long, value_name = "NAME", value_enum)]
@@ -75,7 +75,7 @@ pub struct StressCommand {
     #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
     access: Access,
     /// Only this round of the seed, again and again
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<u64>(0..=u64::MAX))]
     round: Option<u64>,
     /// Where the logs of a violation are kept [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]

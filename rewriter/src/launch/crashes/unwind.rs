@@ -5,12 +5,13 @@
 //! Source: DWARF 5, 6.4; psABI 3.6.2 (numbers of registers); Linux `arch/x86/kernel/signal_64.c` (the frame of a signal).
 
 use crate::launch::crashes::process_memory::ProcessMemory;
+use crate::read::rewritten;
 use blizzard_contract as contract;
 use gimli::{
     BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianSlice, EvaluationResult, Location, NativeEndian,
     Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
-use object::{Object, ObjectSection, ObjectSegment};
+use object::{Object, ObjectSection};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -49,10 +50,19 @@ type Registers = [Option<u64>; 17];
 
 /// The calls that led to a context, whose registers stand in the order of the kernel's `sigcontext`.
 pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
-    let mut registers: Registers = IN_CONTEXT.map(|place| Some(context[place]));
+    frames_from(memory, IN_CONTEXT.map(|place| Some(context[place])), false)
+}
+
+/// The calls that led to a call that will return to `address`, with `sp` behind it. They end where a frame is found by another register.
+pub fn frames_of_call(memory: &ProcessMemory, address: u64, sp: u64) -> Vec<Frame> {
+    let mut registers = [None; 17];
+    (registers[RIP], registers[RSP]) = (Some(address), Some(sp));
+    frames_from(memory, registers, true)
+}
+
+fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_call: bool) -> Vec<Frame> {
     let mut files = Files::default();
     let mut frames: Vec<Frame> = Vec::new();
-    let mut is_behind_call = false;
     while let Some(address) = registers[RIP].filter(|&rip| rip != 0 && frames.len() < FRAMES) {
         let file = memory.file_at(address);
         let cold = file.as_ref().and_then(|(path, offset)| files.get(path)?.cold_around(*offset, address));
@@ -320,7 +330,7 @@ impl Frames {
     fn of(path: &Path) -> Option<Frames> {
         let bytes = std::fs::read(path).ok()?;
         let elf = object::File::parse(bytes.as_slice()).ok()?;
-        let segments = elf.segments().map(|s| (s.file_range().0, s.address(), s.file_range().1)).collect();
+        let segments = rewritten::parts(&elf);
         let contents = |name: &str| Some(elf.section_by_name(name)?.uncompressed_data().ok()?.into_owned());
         let [eh_frame, debug_frame] = [".eh_frame", ".debug_frame"].map(|name| contents(name).unwrap_or_default());
         let va = elf.section_by_name(".eh_frame").map_or(0, |section| section.address());

@@ -11,7 +11,7 @@ use crate::insert::block_table::Site;
 use crate::plan::decision::Class;
 use crate::reports::overhead::counts::Counted;
 use crate::reports::overhead::hot_spots::{Counts, Files, Place};
-use crate::reports::overhead::render::{bytes, command_line, grouped};
+use crate::reports::overhead::render::{bytes, command_line, grouped, seconds_text};
 use crate::reports::overhead::report::Report;
 use crate::reports::overhead::variants::{Spread, Variant};
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
@@ -157,7 +157,7 @@ fn times(out: &mut String, report: &Report) -> fmt::Result {
         let seconds = Spread::of(v.cpu_seconds.iter().copied()).median;
         let colour = if v.variant == Variant::Original { OWN.1 } else { "--bar" };
         write!(out, "<tr><td class=name>{}", v.variant.name())?;
-        figure(out, "seconds", format_args!("{seconds:.4}"))?;
+        figure(out, "seconds", seconds_text(seconds, t))?;
         figure(out, "ratio", format_args!("<b>{median:.3}</b>"))?;
         figure(out, "from .. to", format_args!("{min:.3} .. {max:.3}"))?;
         write!(

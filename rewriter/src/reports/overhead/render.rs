@@ -3,6 +3,7 @@
 //! Input: a [`Report`]. Output: a table; numbers and sizes in short form.
 
 use crate::reports::overhead::hot_spots::{Counts, Place};
+use crate::reports::overhead::measure::Timing;
 use crate::reports::overhead::report::Report;
 use crate::reports::overhead::variants::Spread;
 use std::fmt::Write;
@@ -24,13 +25,14 @@ pub fn text(report: &Report) -> String {
     );
     for (times, size) in t.variants.iter().zip(&report.code_bytes) {
         let seconds = Spread::of(times.cpu_seconds.iter().copied()).median;
+        let seconds = seconds_text(seconds, t);
         let name = times.variant.name();
         let r = times.ratio;
         let spread = format!("{:.3} .. {:.3}", r.min, r.max);
         line(
             &mut out,
             format_args!(
-                "{name:<12} {seconds:>10.4} {:>8.3}  {spread:<15} {:>12} {:>12}",
+                "{name:<12} {seconds:>10} {:>8.3}  {spread:<15} {:>12} {:>12}",
                 r.median,
                 bytes(size.program),
                 bytes(size.libraries)
@@ -52,6 +54,13 @@ pub fn text(report: &Report) -> String {
         line(&mut out, format_args!("note: {remark}"));
     }
     out
+}
+
+/// Seconds with as many digits, the same for all variants, that the ratios can be had from them.
+pub(super) fn seconds_text(seconds: f64, timing: &Timing) -> String {
+    let all = timing.variants.iter().map(|v| Spread::of(v.cpu_seconds.iter().copied()).median);
+    let digits = if all.fold(f64::INFINITY, f64::min) < 0.1 { 6 } else { 4 };
+    format!("{seconds:.digits$}")
 }
 
 /// What was executed, by kind.

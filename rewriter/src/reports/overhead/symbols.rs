@@ -4,6 +4,7 @@
 //!
 //! Names come from the file's symbol tables, lines from its DWARF, also where that is in a file of its own that the usual links lead to.
 
+use crate::read::rewritten;
 use crate::reports::debug_file::{self, Elf};
 use crate::reports::decisions::demangled;
 use addr2line::Loader;
@@ -151,9 +152,7 @@ impl Symbols {
 
     /// The bytes of the file that are loaded at `[start, end)`.
     pub fn code(&self, start: u64, end: u64) -> Option<&[u8]> {
-        use object::ObjectSegment;
-        let elf = object::File::parse(self.bytes.as_slice()).ok()?;
-        elf.segments().find_map(|s| s.data_range(start, end.checked_sub(start)?).ok()?)
+        rewritten::loaded(&self.bytes, start, end.checked_sub(start)?)
     }
 }
 

@@ -247,6 +247,7 @@ const PAGE_BYTES: u64 = 4096;
 const TRAP: u8 = 0xcc;
 
 /// Places everything; `at` is the page where the code shall begin, behind the counters of blocks if there are any, and `lowest` where the file begins.
+/// New code may stand in front of it, at addresses below zero, modulo 2^64. Then what it names may be out of reach, and is looked at.
 ///
 /// # Errors
 /// When the new code would not fit into the reach of a rel32.
@@ -283,10 +284,12 @@ pub fn place(
         return Err(too_large());
     }
     // Frames and the trap map follow, which are no larger than the code.
-    if next - lowest + (next - at) > i32::MAX as u64 {
+    let is_in_front = (next - lowest) as i64 <= 0;
+    if !is_in_front && next - lowest + (next - at) > i32::MAX as u64 {
         return Err(Error::new("its segments and the new code would span more than 2 GiB")
             .help("allocate large arrays (malloc, bz_alloc), or rewrite with --checks none"));
     }
+    let out_of_reach = std::cell::Cell::new(None);
     let begin_of = |id: InsnId| at + u64::from(begin.get(id.ix()));
     let value = |f: &Fixup, target: Target, here: Vaddr| -> i32 {
         let ip = here + 4 + u64::from(f.tail);
@@ -302,7 +305,11 @@ pub fn place(
                 return disp.wrapping_add((table_at[t] - tables[t].at) as i64 as i32);
             }
         };
-        (to - ip) as i64 as i32
+        let distance = (to - ip) as i64;
+        if i32::try_from(distance).is_err() {
+            out_of_reach.set(Some(to));
+        }
+        distance as i32
     };
     let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, restarts, moved, accesses, .. } = code;
     let (mut stub_calls, tail_calls) = (code.stub_calls, code.tail_calls);
@@ -318,6 +325,10 @@ pub fn place(
         &value,
     );
     fill(&mut cold, |pos| at + u64::from(cold_at + pos), &value);
+    if let (true, Some(to)) = (is_in_front, out_of_reach.get()) {
+        return Err(Error::new(format!("an instruction names {to}, which is more than 2 GiB from its new place"))
+            .help("allocate large arrays (malloc, bz_alloc), or compile with -mcmodel=medium"));
+    }
     let leads = |t: &JumpTable| t.words(begin_of, |id| insns.va(id));
     let rodata = rodata(&vsib, proofs.ranges, tables, &table_at, rodata_va, next, leads);
     let (claims, mut regions) = proven(&guarded, proofs, &begin, (ranges_va - at) as u32);

@@ -1,6 +1,6 @@
 //! The way of unwinders to a frame description: program header, search table, record.
 //!
-//! Input: the file's bytes and load segments. Output: [`Index`]. Unwinders find PT_GNU_EH_FRAME in the table that the dynamic loader or
+//! Input: program headers, and bytes by address. Output: [`Index`]. Unwinders find PT_GNU_EH_FRAME in the table that the dynamic loader or
 //! the start-up code shows them. That is the table at e_phoff, which the kernel reads, or the one that the module info names. The
 //! header leads to the search table, the table to `.eh_frame` and to the FDEs.
 //!
@@ -8,20 +8,8 @@
 //!
 //! Source: LSB core 10.6.2 (`.eh_frame_hdr`); glibc `dl-find_object.c`, gcc `unwind-dw2-fde-dip.c` (what is read).
 
-use object::elf;
+use crate::file::memory::{PT_GNU_EH_FRAME, Phdr};
 
-/// A program header: kind, and all that leads to what it describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    kind: u32,
-    pub(crate) file_off: u64,
-    pub(crate) va: u64,
-    pub(crate) file_bytes: u64,
-    pub(crate) mem_bytes: u64,
-}
-
-/// Bytes of a program header (gABI, Elf64_Phdr).
-pub(crate) const HEADER_BYTES: usize = 56;
 /// Bytes of the search table's head and of each of its rows.
 pub(crate) const HEAD_BYTES: usize = 12;
 pub(crate) const ROW_BYTES: usize = 8;
@@ -38,38 +26,16 @@ pub struct Index {
     pub rows: Vec<(u64, u64)>,
 }
 
-/// Reads a table of program headers.
-pub(crate) fn headers(bytes: &[u8]) -> Vec<Header> {
-    let number = |b: &[u8]| b.iter().rev().fold(0u64, |v, &x| v << 8 | u64::from(x));
-    let read = |h: &[u8]| Header {
-        kind: number(&h[..4]) as u32,
-        file_off: number(&h[8..16]),
-        va: number(&h[16..24]),
-        file_bytes: number(&h[32..40]),
-        mem_bytes: number(&h[40..48]),
-    };
-    bytes.chunks_exact(HEADER_BYTES).map(read).collect()
+pub(crate) fn frame_headers(table: &[Phdr]) -> impl Iterator<Item = &Phdr> {
+    table.iter().filter(|h| h.kind == PT_GNU_EH_FRAME)
 }
 
-/// The table at e_phoff.
-pub(crate) fn of_the_kernel(file: &[u8]) -> Option<Vec<Header>> {
-    let off = u64::from_le_bytes(file.get(32..40)?.try_into().ok()?);
-    let count = u16::from_le_bytes(file.get(56..58)?.try_into().ok()?);
-    let off = usize::try_from(off).ok()?;
-    Some(headers(file.get(off..off.checked_add(HEADER_BYTES * usize::from(count))?)?))
-}
-
-pub(crate) fn frame_headers(table: &[Header]) -> impl Iterator<Item = &Header> {
-    table.iter().filter(|h| h.kind == elf::PT_GNU_EH_FRAME.0)
-}
-
-/// Where PT_GNU_EH_FRAME of a file leads. `tail`: the bytes from an address to the end of its segment's part of the file.
+/// Where PT_GNU_EH_FRAME of a table of program headers leads. `tail`: the bytes from an address to the end of its segment's part of the file.
 ///
 /// # Errors
 /// It leads nowhere, or what stands there has another form.
-pub fn read<'a>(file: &'a [u8], tail: &dyn Fn(u64) -> Option<&'a [u8]>) -> Result<Option<Index>, String> {
-    let table = of_the_kernel(file).ok_or("the program headers lie outside the file")?;
-    let Some(header) = frame_headers(&table).next() else { return Ok(None) };
+pub fn read<'a>(table: &[Phdr], tail: &dyn Fn(u64) -> Option<&'a [u8]>) -> Result<Option<Index>, String> {
+    let Some(header) = frame_headers(table).next() else { return Ok(None) };
     let va = header.va;
     let bytes = tail(va).ok_or_else(|| format!("PT_GNU_EH_FRAME leads to {va:#x}, where the file has nothing"))?;
     let head = bytes.get(..HEAD_BYTES).ok_or("the search table of the frames is cut off")?;

@@ -77,6 +77,29 @@ pub fn kernel_table(file: &[u8]) -> Option<Vec<Phdr>> {
     Some(phdrs(file.get(at..at.checked_add(count * PHDR_BYTES)?)?))
 }
 
+/// How much higher than the dynamic loader's the addresses of the kernel's table are. They are of a program whose new segments stand in front of it:
+/// for the loader, and everywhere else in the file, these have addresses below zero, modulo 2^64, where the kernel takes none. `code_va`: the new code's address for
+/// the loader. New code is the first code in the kernel's table then.
+pub fn shift(kernel: &[Phdr], code_va: u64) -> u64 {
+    let code = kernel.iter().find(|p| p.kind == PT_LOAD && p.flags & PF_X != 0);
+    code.filter(|_| (code_va as i64) < 0).map_or(0, |code| code.va.wrapping_sub(code_va))
+}
+
+/// The kernel's table with the loader's addresses: those of new segments, which are the highest numbers, last.
+pub fn unshifted(kernel: &[Phdr], shift: u64) -> Vec<Phdr> {
+    let lower = |p: &Phdr| match p.mem {
+        0 => *p,
+        _ => Phdr { va: p.va.wrapping_sub(shift), pa: p.pa.wrapping_sub(shift), ..*p },
+    };
+    let mut table: Vec<Phdr> = kernel.iter().map(lower).collect();
+    let is_load = |p: &Phdr| p.kind == PT_LOAD;
+    if let (Some(first), Some(last)) = (table.iter().position(is_load), table.iter().rposition(is_load)) {
+        let new = table[first..=last].iter().take_while(|p| is_load(p) && (p.va as i64) < 0).count();
+        table[first..=last].rotate_left(new);
+    }
+    table
+}
+
 /// `n` bytes of the file that are mapped at `va`, all by one PT_LOAD.
 pub fn bytes_at<'a>(file: &'a [u8], loads: &[Phdr], va: u64, n: usize) -> Option<&'a [u8]> {
     let load = loads.iter().find(|p| p.kind == PT_LOAD && va.wrapping_sub(p.va) < p.file)?;

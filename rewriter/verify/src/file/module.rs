@@ -65,7 +65,10 @@ pub struct Module<'a> {
     pub entry: u64,
     /// Loaded at its link-time addresses (ET_EXEC).
     pub fixed: bool,
-    /// Program headers: those that the kernel maps by, and those that the dynamic loader is shown.
+    /// The program headers that the kernel maps by, as they stand in the file, and how much higher their addresses are than all others ([`memory::shift`]).
+    pub raw_kernel: Vec<Phdr>,
+    pub shift: u64,
+    /// Program headers: those that the kernel maps by, with the loader's addresses, and those that the dynamic loader is shown.
     pub kernel: Vec<Phdr>,
     pub loader: Vec<Phdr>,
     pub segments: Vec<Segment>,
@@ -138,13 +141,15 @@ impl<'a> Module<'a> {
         if header.e_machine(elf.endian()) != elf::EM_X86_64 {
             return Err(missing(name, "not an x86-64 file"));
         }
-        let kernel =
+        let raw_kernel =
             memory::kernel_table(file).ok_or_else(|| missing(name, "its program headers are not in the file"))?;
-        let mapped = |va: u64, n: usize| memory::bytes_at(file, &kernel, va, n);
-        let info = kernel.iter().find(|p| p.kind == PT_BLIZZARD);
+        let info = raw_kernel.iter().find(|p| p.kind == PT_BLIZZARD);
         let info = info.ok_or_else(|| missing(name, "not a rewritten file: it has no PT_BLIZZARD"))?;
-        let info = mapped(info.va, size_of::<ModuleInfo>()).and_then(module_info);
+        let info = memory::bytes_at(file, &raw_kernel, info.va, size_of::<ModuleInfo>()).and_then(module_info);
         let info = info.ok_or_else(|| missing(name, "its module info is damaged: not mapped, or without its magic"))?;
+        let shift = memory::shift(&raw_kernel, info.code_va);
+        let kernel = memory::unshifted(&raw_kernel, shift);
+        let mapped = |va: u64, n: usize| memory::bytes_at(file, &kernel, va, n);
         let loader = usize::try_from(info.phdr_count).unwrap_or(usize::MAX).checked_mul(PHDR_BYTES);
         let loader = loader.and_then(|bytes| mapped(info.phdr_va, bytes)).map(memory::phdrs);
         let loader = loader.ok_or_else(|| missing(name, "the loader's program headers are not in the file"))?;
@@ -251,8 +256,10 @@ impl<'a> Module<'a> {
         fixed_slots.sort_unstable();
         let mut module = Module {
             file,
-            entry: elf.entry(),
+            entry: elf.entry().wrapping_sub(shift),
             fixed: header.e_type(endian) == elf::ET_EXEC,
+            raw_kernel,
+            shift,
             kernel,
             loader,
             segments,
@@ -573,7 +580,7 @@ impl<'a> Module<'a> {
 
     /// The frames that unwinders find, and the table that leads there.
     fn read_frames(&self) -> std::result::Result<(Option<Index>, Frames<'a>), String> {
-        let Some(index) = eh_frame_hdr::read(self.file, &|va| self.tail(va))? else {
+        let Some(index) = eh_frame_hdr::read(&self.kernel, &|va| self.tail(va))? else {
             return Ok((None, Frames::default()));
         };
         let bytes = self.tail(index.frames);

@@ -18,7 +18,7 @@ struct Pair {
     output: Vec<u8>,
 }
 
-/// A dynamic program, a static one at fixed addresses, a library.
+/// A dynamic program, a static one at fixed addresses, a library, a program that new segments stand in front of.
 fn pairs() -> &'static [Pair] {
     static PAIRS: OnceLock<Vec<Pair>> = OnceLock::new();
     PAIRS.get_or_init(|| {
@@ -32,6 +32,7 @@ fn pairs() -> &'static [Pair] {
             build(&["-O1", "-g0"], false),
             build(&["-O1", "-no-pie", "-static"], false),
             build(&["-O1", "-shared", "-fPIC", "-DLIBRARY"], true),
+            build(&["-O1", "-g0", "-fpie", "-pie", "-mcmodel=medium", "-DLARGE"], false),
         ]
     })
 }
@@ -99,8 +100,8 @@ fn finds_each_changed_byte_of_program_headers() {
 #[test]
 fn finds_wrong_load_segments_without_the_original() {
     for p in pairs() {
-        let code = Module::read(&p.output, "p").expect("module").info.code_va;
-        let at = header_of(&p.output, |h| h.va == code).expect("the code");
+        let code = Module::read(&p.output, "p").expect("module").info.code_bytes;
+        let at = header_of(&p.output, |h| h.kind == memory::PT_LOAD && h.mem == code).expect("the code");
         // Flags, offset, address, size in the file, size in memory.
         for field in [4, 8, 9, 16, 17, 32, 33, 40, 41] {
             let found = reasons(p, false, |f| f[at + field] ^= 2);
@@ -108,6 +109,40 @@ fn finds_wrong_load_segments_without_the_original() {
         }
         let found = reasons(p, false, |f| f[at..at + 4].fill(0));
         assert!(!found.is_empty(), "the code's header is gone");
+    }
+}
+
+/// All addresses of the kernel's table may be higher than the loader's by one number, and no more: what the kernel maps between new segments and the
+/// program, or what it leaves free there, is found.
+#[test]
+fn finds_segments_elsewhere_in_front_of_a_program() {
+    let p = &pairs()[3];
+    let m = Module::read(&p.output, "p").expect("module");
+    assert!(m.shift > 0 && (m.info.code_va as i64) < 0);
+    let table = memory::kernel_table(&p.output).expect("a table");
+    let is_new = |h: &Phdr| h.kind == memory::PT_LOAD && h.va < m.shift;
+    let move_by = |f: &mut Vec<u8>, moved: &dyn Fn(&Phdr) -> bool, by: u64| {
+        for (k, h) in table.iter().enumerate().filter(|(_, h)| h.mem > 0 && moved(h)) {
+            let at = table_at(f) + PHDR_BYTES * k;
+            for field in [16, 24] {
+                f[at + field..at + field + 8].copy_from_slice(&(h.va + by).to_le_bytes());
+            }
+        }
+    };
+    // The program a page higher than its new segments expect; everything a page higher, where only the entry point is not.
+    for original in [false, true] {
+        let found = reasons(p, original, |f| move_by(f, &|h| h.va >= m.shift, 4096));
+        assert!(!found.is_empty(), "the program is elsewhere than its new segments expect");
+        let found = reasons(p, original, |f| move_by(f, &|_| true, 4096));
+        assert!(found.iter().any(|why| why.contains("is entered here")), "{found:?}");
+        // In both tables the last segment ends a page earlier: a hole.
+        let last = table.iter().rfind(|h| is_new(h)).expect("the runtime's data");
+        let sizes: Vec<usize> =
+            p.output.windows(8).enumerate().filter(|(_, w)| number(w) == last.mem).map(|(at, _)| at).collect();
+        let found = reasons(p, original, |f| {
+            sizes.iter().for_each(|&at| f[at..at + 8].copy_from_slice(&(last.mem - 4096).to_le_bytes()))
+        });
+        assert!(found.iter().any(|why| why.contains("room for something else")), "{found:?}");
     }
 }
 

@@ -58,3 +58,7 @@ int main(int argc, char **argv) {
     printf("%lu %lu %d\n", total, mix(v, 8), argc + (argv[0] != 0));
     return 0;
 }
+
+#ifdef LARGE
+char large[3ul << 30];
+#endif

@@ -3,6 +3,7 @@
 //! Input: a column's action, and the call, its memory accessible. Output: its result, if it has been made here.
 
 use crate::kernel::limits;
+use crate::kernel::near;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
 use crate::memory::access_control::program;
@@ -30,12 +31,19 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             if call.args[usize::from(rights)] & u64::from(bits) != 0 {
                 loading::allow_code(call);
             } else if call.args[usize::from(rights)] == libc::PROT_READ as u64 {
+                own_file::note_protected();
                 loading::has_loaded(call);
             }
             None
         }
         Action::KeepLibraries => {
             redirect::keep();
+            None
+        }
+        Action::LeaveTrapBytes | Action::KeepDispatch(_) => {
+            if call.nr == libc::SYS_seccomp || call.args[0] == libc::PR_SET_SECCOMP as u64 {
+                near::close();
+            }
             None
         }
         // SAFETY: passed on from the caller.
@@ -51,7 +59,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             let told = unsafe { own_file::read_link(&call.args, name) };
             // The loader asks on behalf of `$ORIGIN`.
             if told.is_some() && !loading::is_loader(call.rip) {
-                own_file::note_told();
+                own_file::note_told(!loading::has_loader());
             }
             told
         }

@@ -60,6 +60,11 @@ pub fn is_loader(rip: u64) -> bool {
     (LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed)).contains(&rip)
 }
 
+/// Whether there is one.
+pub fn has_loader() -> bool {
+    LOADER[1].load(Ordering::Relaxed) != 0
+}
+
 /// Opens what the loader asks for, and gives it the rewritten form of a library; `None`: another asks. `path`: the argument with the path; flags follow.
 ///
 /// # Safety

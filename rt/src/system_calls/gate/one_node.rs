@@ -8,7 +8,6 @@
 //! Source: as the parent module's.
 
 use crate::kernel::limits;
-use crate::kernel::near;
 use crate::kernel::sys;
 use crate::kernel::ucontext::Ucontext;
 use crate::process::frame::Frame;
@@ -59,12 +58,6 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
         }
         Action::NoteThread | Action::NoteThreadAt => {
             processes::note_thread(call);
-            None
-        }
-        Action::LeaveTrapBytes => {
-            if call.nr == libc::SYS_seccomp || call.args[0] == libc::PR_SET_SECCOMP as u64 {
-                near::close();
-            }
             None
         }
         Action::Execute(name) => {

@@ -8,7 +8,7 @@
 //! * Executing that link or that path runs the rewritten file again, which is told the path again (one node; in a run of several nodes a program that
 //!   a node executes is no node, and its calls are its own).
 //! * Opening the link gives the rewritten file: whoever looks its own addresses up there needs those of the code that runs. So does opening the answer
-//!   to read it, once the link has been asked for (Rust's backtraces of fixed-address programs). A program that knows its path otherwise opens the original.
+//!   to read it, once the link has been asked for (Rust's backtraces of fixed-address programs), but for the loader and for glibc's start-up code. A program that knows its path otherwise opens the original.
 //!   What the original's file has stands in the rewritten one where it stood.
 //!
 //! Source: proc_pid_exe(5), execveat(2), readlink(2).
@@ -27,6 +27,11 @@ static VARIABLE: PerProcess<AtomicPtr<c_char>> = PerProcess::new(AtomicPtr::new(
 
 /// The program has asked where its link leads.
 static TOLD: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
+/// A program without a loader has asked before it protected anything: glibc's start-up code asks on behalf of `$ORIGIN`, and then protects what it has relocated.
+static TOLD_EARLY: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
+
+/// Something was made read-only.
+static PROTECTED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
 /// The link of the calling process, as everybody names it.
 const LINK: &CStr = c"/proc/self/exe";
@@ -67,9 +72,17 @@ pub unsafe fn read_link(args: &[u64; 6], name: u8) -> Option<i64> {
     Some(written.map_or_else(|e| -i64::from(e.0), |()| length as i64))
 }
 
-/// The program itself has asked where its link leads, and was told.
-pub fn note_told() {
-    TOLD.store(true, Ordering::Relaxed);
+/// The program itself has asked where its link leads, and was told. `early`: it has no loader, and may still be at its start.
+pub fn note_told(early: bool) {
+    let told = if early && !PROTECTED.load(Ordering::Relaxed) { &TOLD_EARLY } else { &TOLD };
+    told.store(true, Ordering::Relaxed);
+}
+
+/// The program makes memory read-only: the start-up code of a program without a loader is over.
+pub fn note_protected() {
+    if !PROTECTED.swap(true, Ordering::Relaxed) {
+        TOLD_EARLY.store(false, Ordering::Relaxed);
+    }
 }
 
 /// The result of opening what the program was told to be its own file, in order to read it; `None`: another file, or it has not been told. `name`: the argument
@@ -78,7 +91,7 @@ pub fn note_told() {
 /// # Safety
 /// The program's call, which may be made.
 pub unsafe fn open(call: &Call, name: u8) -> Option<i64> {
-    let path = path().filter(|_| TOLD.load(Ordering::Relaxed))?;
+    let path = path().filter(|_| [&TOLD, &TOLD_EARLY].iter().any(|told| told.load(Ordering::Relaxed)))?;
     let name = usize::from(name);
     let other = (libc::O_ACCMODE | libc::O_PATH | libc::O_DIRECTORY | libc::O_TRUNC) as u64;
     if call.args[name + 1] & other != libc::O_RDONLY as u64 || !is(call.args[name], path) {

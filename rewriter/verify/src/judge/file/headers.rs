@@ -3,7 +3,8 @@
 //! Input: module, the original file if it is known. Output: findings. What the audit reads it finds through PT_LOAD ([`crate::file::memory`]); here it proves that
 //! kernel and loader map the same: each load segment is well formed, alone on its pages and in order; each other header leads to the same bytes by address
 //! and by place in the file; the kernel's table and the loader's say the same but for PT_INTERP and PT_PHDR; each segment that the input does not have
-//! is the new code, the new tables, the counters of blocks or the runtime. Compared with the input, nothing else differs.
+//! is the new code, the new tables, the counters of blocks or the runtime. Compared with the input, nothing else differs. Where new segments stand in front of
+//! a program, all addresses of the kernel's table are higher by one number, and nothing else fits between them and it.
 //!
 //! Source: gABI chapters 4 and 5, Linux `load_elf_binary`, glibc `_dl_map_object_from_fd`.
 
@@ -13,6 +14,8 @@ use crate::file::module::Module;
 use std::ops::Range;
 
 const PAGE: u64 = 4096;
+/// Most bytes of new segments in front of a program.
+const FRONT: u64 = 1 << 30;
 const PT_TLS: u32 = 7;
 const PT_GNU_STACK: u32 = 0x6474_e551;
 const PT_BLIZZARD: u32 = blizzard_contract::PT_BLIZZARD;
@@ -23,7 +26,8 @@ const KEPT: [Range<usize>; 2] = [0..24, 48..56];
 pub(crate) fn judge(m: &Module, original: Option<&[u8]>, audit: &mut Audit) {
     let mut j = Judge { m, audit };
     j.elf_header();
-    j.loads(&m.kernel);
+    j.loads(&m.raw_kernel);
+    j.in_front();
     j.others(&m.kernel);
     j.others(&m.loader);
     j.written(&m.kernel);
@@ -113,6 +117,30 @@ impl Judge<'_, '_> {
             } else if pair[0].end().next_multiple_of(PAGE) > pair[1].va / PAGE * PAGE {
                 self.open(pair[1].va, "two segments share a page");
             }
+        }
+    }
+
+    /// New segments in front of the program: all of it moves at once, and whoever takes all from its first to its last address for the program is right.
+    fn in_front(&mut self) {
+        let m = self.m;
+        if m.shift == 0 {
+            return;
+        }
+        let new = new_parts(m);
+        let (low, high) = (new.first().map_or(0, |p| p.va), new.last().map_or(0, |p| p.end()));
+        if m.fixed || m.info.rt_base_va == 0 || m.info.interp_va == 0 {
+            self.open(
+                low,
+                "new segments stand in front of what is no position-independent program with a dynamic loader",
+            );
+        }
+        if low.wrapping_neg() > FRONT {
+            self.open(low, "new segments in front of the program take more than 1 GiB");
+        }
+        let holes = new.windows(2).any(|pair| pair[0].end().next_multiple_of(PAGE) != pair[1].va / PAGE * PAGE);
+        let first = loads(&m.kernel).map(|p| p.va).min().unwrap_or(u64::MAX);
+        if holes || first >= PAGE || high.checked_next_multiple_of(PAGE) != Some(PAGE.wrapping_neg()) {
+            self.open(high, "there is room for something else between new segments and the program behind them");
         }
     }
 
@@ -222,7 +250,10 @@ impl Judge<'_, '_> {
                 if p.va == info.code_va {
                     code += u64::from(whole(p, PF_R | PF_X) && p.mem == info.code_bytes);
                 } else if p.va == info.blocks_va {
-                    blocks += u64::from(p.flags == PF_R | PF_W && p.file == 0 && p.mem == info.blocks_bytes);
+                    // In front of a program it must be a part of the file, because it is the kernel's first.
+                    let zeros = || self.m.bytes_at(p.va, p.file as usize).is_some_and(|b| b.iter().all(|b| *b == 0));
+                    let filled = if self.m.shift == 0 { p.file == 0 } else { p.file == p.mem && zeros() };
+                    blocks += u64::from(p.flags == PF_R | PF_W && filled && p.mem == info.blocks_bytes);
                 } else if p.kind == PT_LOAD && holds_info(self.m, p) {
                     tables += u64::from(whole(p, PF_R));
                 } else {

@@ -19,7 +19,7 @@ use crate::facts::exempt::names_memory_of_runtime;
 use crate::file::dynamic::relr_places;
 use crate::file::eh_frame_hdr;
 use crate::file::frames::Frames;
-use crate::file::memory::HEADER_BYTES;
+use crate::file::memory::{HEADER_BYTES, kernel_table};
 use crate::file::module::{Module, Section, Segment};
 use crate::graph::tables::{Ends, Tables};
 use crate::judge::file::notes;
@@ -139,7 +139,10 @@ impl<'a> Original<'a> {
         let attached = behind_structures(&elf, file);
         let tail = |va| tail(file, &segments, va);
         // Unwinders find it by PT_GNU_EH_FRAME. The start-up code of some static programs tells them, and so does that of files whose table has another form.
-        let named = eh_frame_hdr::read(file, &tail).ok().flatten().filter(|index| !index.rows.is_empty());
+        let named = eh_frame_hdr::read(&kernel_table(file).unwrap_or_default(), &tail)
+            .ok()
+            .flatten()
+            .filter(|index| !index.rows.is_empty());
         let section = || elf.section_by_name(".eh_frame").filter(|s| s.size() > 0).map(|s| s.address());
         let frames_va = named.map(|index| index.frames).or_else(section);
         Ok(Original {

@@ -9,10 +9,9 @@
 //! Source: LSB core 10.6.2 (`.eh_frame_hdr`).
 
 use crate::audit::Audit;
-use crate::file::eh_frame_hdr::{
-    HEAD_BYTES, HEADER_BYTES, Header, Index, ROW_BYTES, frame_headers, headers, of_the_kernel,
-};
+use crate::file::eh_frame_hdr::{HEAD_BYTES, Index, ROW_BYTES, frame_headers};
 use crate::file::frames::Frames;
+use crate::file::memory::Phdr;
 use crate::file::module::Module;
 
 /// Proves headers and table against the frames, which were read from where the table says.
@@ -25,23 +24,18 @@ pub fn prove(m: &Module, index: Option<&Index>, frames: &Frames, audit: &mut Aud
     };
     let mut problem = |place: &str, why: String| audit.finding(index.va, place.into(), why);
     let bytes = (HEAD_BYTES + ROW_BYTES * index.rows.len()) as u64;
-    let mut tables = vec![("program headers", of_the_kernel(m.file).unwrap_or_default())];
-    if m.info.phdr_va != 0 {
-        let count = usize::try_from(m.info.phdr_count).unwrap_or(0).min(1 << 16);
-        let shown = m.bytes_at(m.info.phdr_va, count * HEADER_BYTES).unwrap_or(&[]);
-        tables.push(("program headers for the dynamic loader", headers(shown)));
-    }
+    let tables = [("program headers", &m.kernel), ("program headers for the dynamic loader", &m.loader)];
     for (place, table) in tables {
-        let all: Vec<&Header> = frame_headers(&table).collect();
+        let all: Vec<&Phdr> = frame_headers(table).collect();
         let [h] = all[..] else {
             problem(place, format!("{} of PT_GNU_EH_FRAME", all.len()));
             continue;
         };
-        if (h.va, h.file_bytes, h.mem_bytes) != (index.va, bytes, bytes) {
+        if (h.va, h.file, h.mem) != (index.va, bytes, bytes) {
             problem(place, format!("PT_GNU_EH_FRAME is not the table of {bytes} bytes at {:#x}", index.va));
         }
         let loaded = m.segments.iter().find(|s| h.va.wrapping_sub(s.va) < s.file_bytes);
-        if loaded.is_none_or(|s| h.file_off.wrapping_sub(s.file_off) != h.va.wrapping_sub(s.va)) {
+        if loaded.is_none_or(|s| h.off.wrapping_sub(s.file_off) != h.va.wrapping_sub(s.va)) {
             problem(place, "PT_GNU_EH_FRAME stands elsewhere in the file than in memory".into());
         }
     }

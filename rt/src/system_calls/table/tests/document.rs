@@ -152,7 +152,9 @@ fn action(action: Action) -> String {
         Action::SignalMask | Action::CopyMask => "keeps the runtime's signals".into(),
         Action::SendSignal(_) => "the launcher looks at a node that ends itself by SIGABRT".into(),
         Action::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
-        Action::KeepDispatch(e) => format!("of the dispatch of system calls: refused, {}", error(e)),
+        Action::KeepDispatch(e) => {
+            format!("of the dispatch of system calls: refused, {}; of a filter: trap bytes stay", error(e))
+        }
         Action::KeepGs | Action::KeepAlternateStack => unreachable!("of guarded code"),
         Action::LockWhenUsed => "locks pages when they are first used".into(),
         Action::Limits => "without what the runtime needs".into(),

@@ -27,7 +27,7 @@ macro_rules! protocols {
         /// Their numbers, as patterns.
         #[allow(non_upper_case_globals)]
         mod number {
-            $(pub const $name: u8 = super::Place::$name as u8;)*
+            $(pub const $name: u8 = $crate::list::Place::$name as u8;)*
         }
 
         /// The states of all protocols on one node. Those that serve nothing cost next to nothing.

@@ -49,7 +49,7 @@ macro_rules! kinds {
             enum Place {
                 $($constant),*
             }
-            $(pub const $constant: u16 = super::OWN + Place::$constant as u16;)*
+            $(pub const $constant: u16 = $crate::messages::kinds::OWN + Place::$constant as u16;)*
         }
 
         /// The kinds that are no protocol's, by number from [`OWN`].
@@ -134,7 +134,7 @@ const OF_PROTOCOLS: &[Option<Row>; OWN as usize] = &{
 };
 
 /// The same of the kinds that are about a block; another message of the same sender follows a part at once.
-static PROTOCOL_ANSWERS: [bool; OWN as usize] = {
+const PROTOCOL_ANSWERS: &[bool; OWN as usize] = &{
     let mut all = [false; OWN as usize];
     let mut number = 0;
     while number < OWN {

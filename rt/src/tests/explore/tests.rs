@@ -182,7 +182,7 @@ fn more_of_each() {
     explored(&by("migratory", parts_of_two::<64>()), "64", ALL, 4588);
     explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
     explored(&by("migratory", trail::<64>()), "64", ALL, 4540);
-    explored(&side_by_side::<64, 4>(), "64", ALL, 0);
+    explored(&side_by_side::<64, 4>(), "64", ALL, 8436);
     explored(&parts_of_two::<128>(), "128", ALL, 5_579);
     explored(&parts_of_two::<4096>(), "4096", MORE, 48_499);
     explored(&mixed::<128, 256>(), "128 and 256", ALL, 39_263);

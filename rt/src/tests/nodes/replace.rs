@@ -3,7 +3,8 @@
 use crate::memory::homes::PAGE_BYTES;
 use crate::tests::nodes::common::{COPYING, Program, run_finite, run_under};
 use crate::tests::nodes::prelude::*;
-use blizzard_contract::BLOCK_BYTES;
+use blizzard_contract::{BLOCK_BYTES, BLOCK_SIZES};
+use blizzard_protocol::list;
 
 /// Fewer than the arrays have, so that every round replaces.
 const PAGES: u32 = 5;
@@ -206,9 +207,10 @@ fn a_hint_about_everything_is_about_what_there_is() {
                     assert!(program.node.is_accessible(at + n * BLOCK_BYTES, 8, false));
                 }
                 program.call(|node| node.check_in(at - 100, 1 << 50));
-                // A request for each block, and a question about each arena twice.
+                // A request for each block, and a question about each arena twice: by protocol, block size, and two policies or one of three nodes.
+                let arenas = (list::COUNT * BLOCK_SIZES * (2 + 3)) as u64;
                 let cost = sent(program) - before;
-                assert!(cost <= 2 * blocks + 300, "{cost} messages");
+                assert!(cost <= 2 * (blocks + arenas), "{cost} messages");
             }
             program.barrier();
             (0..blocks).for_each(|n| assert_eq!(program.load(at + n * BLOCK_BYTES), n));

@@ -342,9 +342,11 @@ pub fn write(
         None if image.kind == Kind::Library => image.entry,
         None => return Err(Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry))),
     };
+    // The runtime changes code, and gives its pages the rights of code.
+    let takes_jumps = !left.mixed && !image.segments.iter().any(|s| s.executable && s.writable);
     let info = ModuleInfo {
         magic: contract::MODULE_MAGIC,
-        flags: flags(options) | if left.mixed { 0 } else { module_flags::JUMPS },
+        flags: flags(options) | if takes_jumps { module_flags::JUMPS } else { 0 },
         rt_base_va: blob.map_or(0, |_| rt_va.0),
         entry_va: entry.0,
         phdr_va: loader_phdrs.0,

@@ -18,6 +18,9 @@ blizzard_test_harness::module! {
     signals_and_registers_are_the_same_while_a_trap_byte_becomes_a_jump,
     long: signals_and_registers_are_the_same_at_jumps_of_all_shapes,
     a_filter_of_system_calls_is_not_provoked,
+    jumps_stay_on_pages_of_code,
+    the_programs_own_memory_goes_before_jumps,
+    a_handler_under_a_tracer_comes_to_trap_bytes,
     no_jump_is_written_where_data_look_like_trap_bytes,
 }
 
@@ -408,6 +411,111 @@ fn a_filter_of_system_calls_is_not_provoked() {
     rewritten(folder.path(), &source, &["-O1", "-static"], &[]);
     let (_, stats) = run_on(folder.path(), 2, &["./rewritten"]);
     assert_eq!((&stats["trap_places"][0]["kept"], &stats["totals"]["traps"]), (&"filter".into(), &2000.into()));
+    // One that the process begins with.
+    let source = filter.to_owned()
+        + "\n#include <unistd.h>\nint main(int c, char **v) { (void)c; forbid(); execv(v[1], v + 1); return 1; }";
+    std::fs::write(folder.path().join("before.c"), source).unwrap();
+    assert!(tool("gcc").args(["before.c", "-o", "before"]).current_dir(&folder).status().unwrap().success());
+    rewritten(folder.path(), &entered_in_the_middle(""), &["-O1", "-static"], &[]);
+    let output = Command::new("./before").arg("./rewritten").current_dir(&folder).output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"1\n"[..]));
+}
+
+/// A function of four bytes is the last of its page. Behind it are constants, or variables, that a jump of five bytes would take for its own.
+fn jumps_stay_on_pages_of_code() {
+    let source = |section: &str, store: &str| {
+        let lines = format!(
+            ".text; .balign 4096; .globl _start; _start: xor %ebx, %ebx; mov $1000, %r12d; 1: mov %ebx, %edi; mov %ebx, %eax
+             mov pointer(%rip), %rcx; call *%rcx; mov %eax, %ebx; dec %r12d; jnz 1b; {store}; xor $1000, %ebx; mov %ebx, %edi
+             mov $231, %eax; syscall; hlt; .org 4092; .globl f; .type f, @function; f: add $1, %eax; ret; .size f, .-f
+             .section {section}; .balign 4096; .byte 0, 2, 3, 4; written: .long 0; .data; pointer: .quad f"
+        );
+        lines.lines().map(|line| format!("__asm__(\"{}\");\n", line.trim())).collect::<String>()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["-nostdlib", "-static", "-no-pie"];
+    for (section, store, layout) in
+        [(".rodata", "nop", "separate-code"), (".data", "movl $5, written(%rip)", "noseparate-code")]
+    {
+        let flags = [&flags[..], &["-z", layout]].concat();
+        rewritten(folder.path(), &source(section, store), &flags, &[]);
+        for nodes in [1, 2] {
+            let (_, stats) = run_on(folder.path(), nodes, &["./rewritten"]);
+            assert_eq!(stats["trap_places"][0]["kept"], "room", "{section} {nodes}: {stats}");
+        }
+    }
+}
+
+/// Jumps of a fixed-address program lead to what lies behind it.
+fn the_programs_own_memory_goes_before_jumps() {
+    let includes = "#include <string.h>\n#include <sys/mman.h>\n#include <unistd.h>\n";
+    let memory = r#"
+        static int take_memory(void) {
+            char *heap = sbrk(64 << 20), *own = (char *)0x10000000;
+            if (heap == (void *)-1) return 1;
+            memset(heap, 1, 64 << 20);
+            sbrk(-(64 << 20));
+            int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+            return mmap(own, 0x68000000, PROT_NONE, flags, -1, 0) != own;
+        }"#;
+    let middle = entered_in_the_middle("")
+        .replace("sum += short_ones(k)", "if (k == 500 && take_memory()) return 1; sum += short_ones(k)");
+    // Its last byte decides that the jump would lead closely behind the program.
+    let close = r#"
+        __asm__(".text\n.fill 300, 1, 0\n.globl f\n.type f, @function\nf: add $1, %edi\n ret\n.size f, .-f\n.fill 300, 1, 0\n");
+        #include <stdio.h>
+        void f(int);
+        static void (*volatile pointer[])(int) = {f};
+        int main(void) {
+            for (int k = 0; k < 1000; k++) {
+                if (k == 500 && take_memory()) return 1;
+                pointer[0](k);
+            }
+            puts("1");
+            return 0;
+        }"#;
+    let folder = tempfile::tempdir().unwrap();
+    // The jump is taken back where the memory comes.
+    for (source, jump, hits) in [(close, false, 1000), (&middle, true, 100 + 499)] {
+        let source = ["#define _GNU_SOURCE\n", includes, memory, source].concat();
+        rewritten(folder.path(), &source, &["-O1", "-fno-pie", "-no-pie"], &[]);
+        for nodes in [1, 2] {
+            let (said, stats) = run_on(folder.path(), nodes, &["./rewritten"]);
+            let place = &stats["trap_places"][0];
+            let shown = (said, &place["jump"], &place["hits"]);
+            assert_eq!(shown, ("1\n".repeat(nodes as usize), &jump.into(), &(hits * nodes).into()), "{stats}");
+        }
+    }
+}
+
+/// A signal may come while another trap byte's is handled.
+fn a_handler_under_a_tracer_comes_to_trap_bytes() {
+    // What lies between them leaves no room for jumps.
+    let source = r#"
+        __asm__(".text\n f: add $1, %edi\n ret\n .fill 4, 1, 0\n g: add $1, %edi\n ret\n .fill 300, 1, 0\n");
+        #include <signal.h>
+        #include <stdio.h>
+        #include <sys/time.h>
+        void f(int), g(int);
+        static void (*volatile pointers[])(int) = {f, g};
+        static volatile int signals, own;
+        static void handler(int signal) { (void)signal; signals++, pointers[1](0); }
+        static void illegal(int signal) { (void)signal; own++; }
+        int main(void) {
+            struct itimerval often = {{0, 200}, {0, 200}};
+            signal(SIGALRM, handler);
+            for (int again = 0; again < 2; again++, signal(SIGILL, illegal)) {
+                setitimer(ITIMER_REAL, &often, 0);
+                for (signals = 0; signals < 200;) pointers[0](1);
+            }
+            printf("%d\n", own);
+            return 0;
+        }"#;
+    let folder = tempfile::tempdir().unwrap();
+    rewritten(folder.path(), source, &["-O1", "-fno-pie", "-no-pie", "-static"], &[]);
+    let output =
+        tool("strace").args(["-qq", "-e", "trace=none", "-o", "log", "./rewritten"]).current_dir(&folder).output();
+    assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), "0\n");
 }
 
 fn no_jump_is_written_where_data_look_like_trap_bytes() {

@@ -7,6 +7,7 @@
 //!
 //! Limits: whoever blocks or ignores SIGILL dies at such a byte. Source: SDM volume 2 (PUSH: 06 is none in 64-bit mode); ptrace(2); proc(5).
 
+use crate::kernel::near;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
@@ -26,20 +27,27 @@ const PAGE: u64 = 4096;
 
 static WATCHED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
-/// Looks whether this process is traced. SIGILL must be the runtime's by now.
+/// Looks whether this process is traced, and whether somebody has given it a filter of system calls. SIGILL must be the runtime's by now.
 pub fn watch() {
-    let mut text = [0u8; 1024];
+    let mut text = [0u8; PAGE as usize];
     let status = sys::open(c"/proc/self/status", libc::O_RDONLY | libc::O_CLOEXEC).map(Fd);
     let got = status.and_then(|file| sys::read(file.0, &mut text)).unwrap_or(0);
-    WATCHED.store(is_traced(&text[..got]), Ordering::Relaxed);
+    WATCHED.store(is_set(&text[..got], b"\nTracerPid:\t"), Ordering::Relaxed);
+    if is_set(&text[..got], b"\nSeccomp:\t") {
+        near::close();
+    }
     catch_up();
 }
 
-/// Whether `/proc/PID/status` names a tracer.
-fn is_traced(status: &[u8]) -> bool {
-    const LINE: &[u8] = b"\nTracerPid:\t";
-    let at = status.windows(LINE.len()).position(|w| w == LINE);
-    at.and_then(|at| status.get(at + LINE.len())).is_some_and(|digit| digit.is_ascii_digit() && *digit != b'0')
+/// Whether instructions that do not exist stand in place of trap bytes.
+pub fn is_watched() -> bool {
+    WATCHED.load(Ordering::Relaxed)
+}
+
+/// Whether that line of `/proc/PID/status` has a number other than 0.
+fn is_set(status: &[u8], line: &[u8]) -> bool {
+    let at = status.windows(line.len()).position(|w| w == line);
+    at.and_then(|at| status.get(at + line.len())).is_some_and(|digit| digit.is_ascii_digit() && *digit != b'0')
 }
 
 /// Replaces the trap bytes of the modules that have come since the last time, and are mapped by now.
@@ -124,6 +132,7 @@ mod tests {
 
     #[test]
     fn a_tracer_is_seen() {
+        let is_traced = |status: &[u8]| is_set(status, b"\nTracerPid:\t");
         assert!(is_traced(b"Name:\tx\nPPid:\t3\nTracerPid:\t17\nUid:\t0\n"));
         assert!(!is_traced(b"Name:\tx\nPPid:\t3\nTracerPid:\t0\nUid:\t0\n"));
         assert!(!is_traced(b"Name:\tx\n") && !is_traced(b"\nTracerPid:\t"));

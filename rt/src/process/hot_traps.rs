@@ -12,6 +12,8 @@
 //! * Of a jump those bytes are chosen at which no instruction begins and nothing but a trap byte stands. All others stay: where an instruction
 //!   begins its trap byte does, and who jumps there traps as before. The distance that comes out decides where the page must lie.
 //!   Data that look like trap bytes do not follow there ([`contract::module_flags::JUMPS`]).
+//! * All bytes of a jump lie on pages of old code, which are executable and not writable.
+//! * What the program maps over a page that a jump leads to ends the jump first ([`leave`]). The heap has 256 MiB to grow into without one.
 //! * The new code relies on nothing that [`crate::process::resume::reestablish`] would have to do, but for the limits of loops, which the page's code writes, and
 //!   for another place to go on at, where it leads.
 //! * A jump's first byte is written last, when every processor has seen the others; that of the trap byte's last of all.
@@ -27,7 +29,7 @@ use crate::libraries::modules::{Found, MODULES};
 use crate::process::tags;
 use blizzard_contract::{self as contract, Kept, SharedContext, TRAP_PLACES, TrapPlace};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// So many hits are taken before a jump is written; of processes that count together each tries at a multiple.
 const OFTEN: u32 = 100;
@@ -48,8 +50,21 @@ const SHORT: usize = 2;
 const LONG_JUMP: u8 = 0xe9;
 const LONG: usize = 5;
 
-/// Where jumps have been written; 0: none yet.
-static WRITTEN: PerProcess<[AtomicU64; JUMPS]> = PerProcess::new([const { AtomicU64::new(0) }; JUMPS]);
+/// The heap may grow so far. (It begins up to a gigabyte behind a fixed-address program.)
+const HEAP: u64 = 256 << 20;
+
+/// A jump that stands there; 0: none yet.
+struct Written {
+    at: AtomicU64,
+    /// Where it leads, by way of another one or not; 0: nobody comes there.
+    way: AtomicU64,
+    /// What was in place of its first byte.
+    begin: AtomicU8,
+}
+
+static WRITTEN: PerProcess<[Written; JUMPS]> = PerProcess::new(
+    [const { Written { at: AtomicU64::new(0), way: AtomicU64::new(0), begin: AtomicU8::new(TRAP) } }; JUMPS],
+);
 /// Somebody writes one.
 static WRITING: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
 
@@ -124,17 +139,19 @@ fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
     if MODULES.chain_at(new).is_some() {
         return Err(Kept::Check);
     }
-    if WRITTEN.iter().filter(|jump| jump.load(Ordering::Relaxed) == 0).count() < 2 {
+    if WRITTEN.iter().filter(|jump| jump.at.load(Ordering::Relaxed) == 0).count() < 2 {
         return Err(Kept::Many);
     }
     let window = Window::around(at, begin);
-    let is_apart = |at: u64| WRITTEN.iter().all(|jump| jump.load(Ordering::Relaxed).abs_diff(at) >= LONG as u64);
+    let is_apart = |at: u64| WRITTEN.iter().all(|jump| jump.at.load(Ordering::Relaxed).abs_diff(at) >= LONG as u64);
     if !is_apart(at) {
         return Err(Kept::Room);
     }
     // Its processors are told, before anything is changed that only they could then see in parts.
     membarrier(MEMBARRIER_REGISTER).ok_or(Kept::Filter)?;
-    let reaches = |jump: &Jump| targets(window.address(jump.at), jump.distance).next().is_some();
+    // SAFETY: the program's heap stays as it is.
+    let heap = unsafe { sys::call(libc::SYS_brk, [0; 6]) }.map_err(|_| Kept::Memory)? as u64;
+    let reaches = |jump: &Jump| targets(window.address(jump.at), jump.distance, heap).next().is_some();
     let is_possible = |jump: &Jump| is_apart(window.address(jump.at)) && reaches(jump);
     let mut possible = window.jumps().filter(is_possible).peekable();
     if possible.peek().is_none() {
@@ -142,7 +159,7 @@ fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
     }
     let (jump, way) = possible
         .take(HOPS)
-        .find_map(|jump| way_to(window.address(jump.at), new, jump.distance).map(|way| (jump, way)))
+        .find_map(|jump| way_to(window.address(jump.at), new, jump.distance, heap).map(|way| (jump, way)))
         .ok_or(Kept::Memory)?;
     let long = window.address(jump.at);
     let distance = (way.wrapping_sub(long + LONG as u64) as u32).to_le_bytes();
@@ -151,11 +168,13 @@ fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
     let rx = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: code of a module, in the process's own copy; others may execute it meanwhile: they meet trap bytes, or whole jumps.
     let done = unsafe {
-        sys::mprotect(low, bytes, rx | libc::PROT_WRITE).map_err(|_| Kept::Memory)?;
-        for (k, byte) in distance.into_iter().enumerate().filter(|(k, _)| jump.distance[*k].is_none()) {
-            ((long + 1) as *mut u8).add(k).write_volatile(byte);
-        }
-        let mut done = put_first(long, LONG_JUMP);
+        let writable = sys::mprotect(low, bytes, rx | libc::PROT_WRITE);
+        let mut done = writable.ok().and_then(|()| {
+            for (k, byte) in distance.into_iter().enumerate().filter(|(k, _)| jump.distance[*k].is_none()) {
+                ((long + 1) as *mut u8).add(k).write_volatile(byte);
+            }
+            put_first(long, LONG_JUMP)
+        });
         if let Some(hop) = jump.hop.filter(|_| done.is_some()) {
             if window.is_free(HERE + 1) {
                 ((at + 1) as *mut u8).write_volatile(hop);
@@ -163,19 +182,44 @@ fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
             done = put_first(at, SHORT_JUMP);
         }
         let _ = sys::mprotect(low, bytes, rx);
+        writable.map_err(|_| Kept::Memory)?;
         done
     };
-    note(long);
     if jump.hop.is_some() {
-        note(at);
+        note(long, 0, TRAP);
     }
+    note(at, way, begin);
     done.ok_or(Kept::Filter)
 }
 
-/// A jump stands there.
-fn note(at: u64) {
-    if let Some(free) = WRITTEN.iter().find(|jump| jump.load(Ordering::Relaxed) == 0) {
-        free.store(at, Ordering::Relaxed);
+/// A jump stands at `at`, by which the program comes to `way`, in place of `begin`.
+fn note(at: u64, way: u64, begin: u8) {
+    if let Some(free) = WRITTEN.iter().find(|jump| jump.at.load(Ordering::Relaxed) == 0) {
+        free.begin.store(begin, Ordering::Relaxed);
+        free.way.store(way, Ordering::Relaxed);
+        free.at.store(at, Ordering::Release);
+    }
+}
+
+/// The program maps what it likes over these bytes: jumps that lead there become trap bytes again, and stay so.
+pub fn leave(first: u64, bytes: u64) {
+    let end = first.saturating_add(bytes);
+    let leads_there = |way: u64| way != 0 && way < end && way + WAY as u64 > first;
+    for jump in WRITTEN.iter().take_while(|jump| jump.at.load(Ordering::Acquire) != 0) {
+        let way = jump.way.load(Ordering::Relaxed);
+        if leads_there(way) && jump.way.compare_exchange(way, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let at = jump.at.load(Ordering::Relaxed);
+            let rx = libc::PROT_READ | libc::PROT_EXEC;
+            // SAFETY: as when it was written; the byte is of one page.
+            unsafe {
+                let page = at & !(PAGE - 1);
+                if sys::mprotect(page, PAGE, rx | libc::PROT_WRITE).is_ok() {
+                    (at as *mut u8).write_volatile(jump.begin.load(Ordering::Relaxed));
+                }
+                let _ = sys::mprotect(page, PAGE, rx);
+            }
+            let _ = membarrier(MEMBARRIER_SYNC);
+        }
     }
 }
 
@@ -198,6 +242,8 @@ const BYTES: usize = HERE + SHORT + 127 + LONG;
 struct Window {
     at: u64,
     bytes: [u8; BYTES],
+    /// They lie on pages of old code. All others count as 0.
+    is_code: [bool; BYTES],
     /// Instructions begin there, according to the trap map.
     begins: [bool; BYTES],
     /// What stands there in place of trap bytes.
@@ -216,15 +262,15 @@ impl Window {
     fn around(at: u64, begin: u8) -> Window {
         let address = |k: usize| at.wrapping_sub(HERE as u64).wrapping_add(k as u64);
         let begins = core::array::from_fn(|k| matches!(MODULES.find(address(k)), Found::Instruction(_)));
-        let mut bytes = [0; BYTES];
-        // Where no instruction begins a page need not be mapped.
         let page_of = |k: usize| address(k) & !(PAGE - 1);
-        let is_code = |page: u64| (0..BYTES).any(|k| begins[k] && page_of(k) == page);
-        for (k, byte) in bytes.iter_mut().enumerate().filter(|(k, _)| is_code(page_of(*k))) {
+        // Where no instruction begins a page need not be mapped, and has rights of its own.
+        let is_code = core::array::from_fn(|k| (0..BYTES).any(|other| begins[other] && page_of(other) == page_of(k)));
+        let mut bytes = [0; BYTES];
+        for (k, byte) in bytes.iter_mut().enumerate().filter(|(k, _)| is_code[*k]) {
             // SAFETY: a page of mapped code.
             *byte = unsafe { (address(k) as *const u8).read_volatile() };
         }
-        Window { at, bytes, begins, begin }
+        Window { at, bytes, is_code, begins, begin }
     }
 
     fn address(&self, k: usize) -> u64 {
@@ -241,6 +287,11 @@ impl Window {
         !self.begins[k] && (1..LONG).any(|n| k >= n && self.begins[k - n] && (k - n..=k).all(|k| self.is_trap(k)))
     }
 
+    /// A jump of so many bytes would lie in old code.
+    fn has_room(&self, at: usize, bytes: usize) -> bool {
+        self.is_code[at..at + bytes].iter().all(|is_code| *is_code)
+    }
+
     /// What may be written, the best first.
     fn jumps(&self) -> impl Iterator<Item = Jump> {
         let distance = |at: usize| {
@@ -249,33 +300,43 @@ impl Window {
         // Another short jump's distance must stay.
         let is_own = self.is_trap(HERE) && self.bytes[HERE - 1] != SHORT_JUMP;
         let direct = Jump { at: HERE, distance: distance(HERE), hop: None };
+        let direct = self.has_room(HERE, LONG).then_some(direct);
         let chosen = self.is_free(HERE + 1).then_some(0..=u8::MAX);
         let hops = chosen.unwrap_or(self.bytes[HERE + 1]..=self.bytes[HERE + 1]);
         let hops = hops.filter_map(move |hop| {
             let at = (HERE + SHORT).checked_add_signed((hop as i8).into())?;
             let is_apart = at.abs_diff(HERE) >= LONG && at + LONG <= BYTES;
-            (is_apart && self.is_free(at)).then(|| Jump { at, distance: distance(at), hop: Some(hop) })
+            (is_apart && self.is_free(at) && self.has_room(at, LONG)).then(|| Jump {
+                at,
+                distance: distance(at),
+                hop: Some(hop),
+            })
         });
-        is_own.then(|| core::iter::once(direct).chain(hops)).into_iter().flatten()
+        let hops = self.has_room(HERE, SHORT).then_some(hops).into_iter().flatten();
+        is_own.then(|| direct.into_iter().chain(hops)).into_iter().flatten()
     }
 }
 
 /// Where a jump at `at` may lead whose distance has these bytes. What lies above may be the stack's to grow into, unless the program lies so low that nothing is below.
-fn targets(at: u64, fixed: [Option<u8>; 4]) -> impl Iterator<Item = u64> {
+/// `heap`: where it ends by now.
+fn targets(at: u64, fixed: [Option<u8>; 4], heap: u64) -> impl Iterator<Item = u64> {
     let is_low = at < 1 << 31;
+    let is_heap = move |to: u64| to >= at && to < heap.saturating_add(HEAP) && heap.abs_diff(at) < 1 << 32;
     (0..TRIES).filter_map(move |k| {
         let chosen = (at ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
         let far = if is_low { 0x70 - (k as u8 & 31) } else { 0xf0 - (k as u8 & 63) };
         let byte = |n: usize| fixed[n].unwrap_or(if n == 3 { far } else { chosen[4 + n] });
         let distance = i32::from_le_bytes(core::array::from_fn(byte));
         let to = (at + LONG as u64).checked_add_signed(distance.into())?;
-        (is_low || distance < 0).then_some(to).filter(|to| *to >= PAGE)
+        (is_low || distance < 0).then_some(to).filter(|to| *to >= PAGE && !is_heap(*to))
     })
 }
 
+const WAY: usize = 38;
+
 /// `mov qword [LIMIT_UP], 0; mov qword [LIMIT_DOWN], -1; jmp [rip]`, and the address.
-fn way(new: u64) -> [u8; 38] {
-    let mut code = [0; 38];
+fn way(new: u64) -> [u8; WAY] {
+    let mut code = [0; WAY];
     for (k, (limit, none)) in
         [contract::LIMIT_UP, contract::LIMIT_DOWN].into_iter().zip(contract::NO_LIMITS).enumerate()
     {
@@ -289,10 +350,10 @@ fn way(new: u64) -> [u8; 38] {
 }
 
 /// Makes the way to `new` where a jump with such a distance can lead; its address.
-fn way_to(at: u64, new: u64, fixed: [Option<u8>; 4]) -> Option<u64> {
+fn way_to(at: u64, new: u64, fixed: [Option<u8>; 4], heap: u64) -> Option<u64> {
     let code = way(new);
     // A page that cannot be made executable stays as it is: nothing leads there.
-    targets(at, fixed).find(|&to| {
+    targets(at, fixed, heap).find(|&to| {
         let page = to & !(PAGE - 1);
         let bytes = (to + code.len() as u64 - page).next_multiple_of(PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -306,7 +367,7 @@ fn way_to(at: u64, new: u64, fixed: [Option<u8>; 4]) -> Option<u64> {
             if made != Ok(page) {
                 return false;
             }
-            (to as *mut [u8; 38]).write_unaligned(code);
+            (to as *mut [u8; WAY]).write_unaligned(code);
             sys::mprotect(page, bytes, libc::PROT_READ | libc::PROT_EXEC).is_ok()
         }
     })
@@ -332,7 +393,8 @@ mod tests {
 
     /// A window with such bytes from the trap byte on, and one in front of it; instructions begin at `begins`, counted from the trap byte.
     fn window(before: u8, bytes: &[u8], begins: &[usize]) -> Window {
-        let mut window = Window { at: 0x40_1000, bytes: [0; BYTES], begins: [false; BYTES], begin: T };
+        let mut window =
+            Window { at: 0x40_1000, bytes: [0; BYTES], is_code: [true; BYTES], begins: [false; BYTES], begin: T };
         window.bytes[HERE - 1] = before;
         window.bytes[HERE..][..bytes.len()].copy_from_slice(bytes);
         begins.iter().for_each(|k| window.begins[HERE + k] = true);
@@ -354,6 +416,11 @@ mod tests {
         // The trap byte is the distance of a short jump in front of it.
         assert_eq!(direct(&window(SHORT_JUMP, &[T; 5], &begins)), None);
         assert_eq!(direct(&window(0, &[0x90, T, T, T, T], &[0])), None);
+        // Its last byte lies on a page of data.
+        let mut last = window(0, &[T; 4], &[0]);
+        assert!(last.jumps().next().is_some());
+        last.is_code[HERE + 4..].fill(false);
+        assert_eq!(last.jumps().next(), None);
     }
 
     #[test]
@@ -379,7 +446,7 @@ mod tests {
     fn jumps_lead_where_their_bytes_say() {
         let at = 0x7fff_1234_5678u64;
         let fixed = [Some(T), None, None, Some(T)];
-        let all: Vec<u64> = targets(at, fixed).collect();
+        let all: Vec<u64> = targets(at, fixed, 0).collect();
         assert_eq!(all.len(), TRIES as usize);
         for to in &all {
             let bytes = (to.wrapping_sub(at + LONG as u64) as u32).to_le_bytes();
@@ -387,11 +454,15 @@ mod tests {
             assert!(at - to < 1 << 31);
         }
         // In front of a program that lies low nothing is; behind it there is.
-        assert_eq!(targets(0x40_1000, fixed).count(), 0);
+        assert_eq!(targets(0x40_1000, fixed, 0).count(), 0);
         assert!(
-            targets(0x40_1000, [Some(T), None, Some(T), None])
+            targets(0x40_1000, [Some(T), None, Some(T), None], 0)
                 .all(|to| to > 0x40_1000 && to < contract::CONTEXT_SHARED)
         );
-        assert!(targets(at, [Some(T), Some(T), Some(T), Some(1)]).next().is_none());
+        assert!(targets(at, [Some(T), Some(T), Some(T), Some(1)], 0).next().is_none());
+        // The heap's pages are its own.
+        let heap = 0x48_0000;
+        assert_eq!(targets(0x40_1000, [None, None, None, Some(0)], heap).count(), 0);
+        assert!(targets(0x40_1000, [None; 4], heap).all(|to| to > heap + HEAP));
     }
 }

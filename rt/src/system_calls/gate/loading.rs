@@ -26,6 +26,7 @@ use crate::libraries::closure::source;
 use crate::libraries::modules::{Full, MODULES};
 use crate::memory::access_control::program::{self, UNTESTED_FAULTS, runtime_address};
 use crate::process::debugged;
+use crate::process::hot_traps;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::call::Call;
@@ -111,6 +112,9 @@ pub unsafe fn map_code(call: &Call) -> Option<i64> {
         && !program::in_segment(at)
     {
         process::fail(format_args!("mmap (MAP_FIXED) would replace pages that the runtime needs at {at:#x}"));
+    }
+    if fixed {
+        hot_traps::leave(args[0], args[1]);
     }
     if flags & libc::MAP_ANONYMOUS as u64 != 0 {
         if executable {

@@ -15,6 +15,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, restorer};
+use crate::process::debugged;
 use crate::process::own_stack;
 use crate::process::resume;
 use crate::process::string_piece;
@@ -23,7 +24,7 @@ use crate::system_calls::execution::given;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{RESERVED, SYNCHRONOUS, UNBLOCKED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, SYNCHRONOUS, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIGNAL_MAX, is_function};
@@ -46,15 +47,17 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
             handler: entry as *const () as u64,
             flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
             restorer: restorer as *const () as u64,
-            mask: 0,
+            // The program's handlers come behind it: they may meet such a fault themselves.
+            mask: BLOCK_ALL & !reserved,
         };
     }
     if !is_function(wanted) {
         return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
     }
     // SA_NODEFER and SA_RESETHAND are done by the wrapper: a signal that is put off must neither nest nor lose its action.
-    // A handler for a fault may touch shared memory itself.
-    let nests = if bit(signal) & UNBLOCKED & !RESERVED != 0 { libc::SA_NODEFER as u64 } else { 0 };
+    // A handler for a fault may touch shared memory itself, or come to what stands in place of a trap byte.
+    let is_trap = signal == libc::SIGILL && debugged::is_watched();
+    let nests = if is_trap || bit(signal) & UNBLOCKED & !RESERVED != 0 { libc::SA_NODEFER as u64 } else { 0 };
     let kept = (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
     KernelSigaction {
         handler: entry as *const () as u64,

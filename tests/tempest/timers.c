@@ -1,7 +1,12 @@
 //# nodes: 1 2
 /* Timers: section 3.5, and their place in the order of events, section 2. The unit is a microsecond. */
+#define _GNU_SOURCE
 #include "check.h"
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 static long now(void) {
     struct timespec t;
@@ -128,8 +133,42 @@ static void priorities(void) {
     EXPECT("2", sequence[0] == 1 && sequence[1] == 2);
 }
 
+/* What runs timers in code without polls is not seen: no call is given up, or ends early, because of a timer. The number of the signal is the program's, too. */
+static volatile int often, own;
+static void oftener(void *user_ptr) {
+    if (often >= 0) often++, TPPI_schedule_timer(200, oftener, user_ptr);
+}
+static void on_own(int signal) { own += signal == 33; }
+static void calls(void) {
+    if (bz_nodes() != 1) return;
+    struct {
+        void (*handler)(int);
+        unsigned long flags;
+        void (*restorer)(void);
+        unsigned long mask;
+    } action = {0};
+    struct sigaction like;
+    signal(SIGUSR1, on_own);
+    /* With the C library's way to return. */
+    EXPECT("calls", syscall(SYS_rt_sigaction, SIGUSR1, 0, &action, 8) == 0 && sigaction(SIGUSR1, 0, &like) == 0);
+    EXPECT("calls", syscall(SYS_rt_sigaction, 33, &action, 0, 8) == 0);
+    TPPI_schedule_timer(200, oftener, 0);
+    for (int i = 0; i < 100; i++) {
+        struct timespec t = {0, 2000000};
+        long start = now();
+        EXPECT("calls", nanosleep(&t, 0) == 0 && now() - start >= 2000);
+        int before = often;
+        while (often == before) /* Only plain code. */
+            ;
+        if (i % 10 == 0) EXPECT("calls", syscall(SYS_tgkill, getpid(), gettid(), 33) == 0 && own == i / 10 + 1);
+        if (i % 20 == 0) EXPECT("calls", system("exit 3") == 3 << 8);
+    }
+    often = -1;
+}
+
 int main(void) {
     one();
+    calls();
     many();
     chained();
     waits();

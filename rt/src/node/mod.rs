@@ -18,6 +18,9 @@ pub mod node;
 // Whether a timer is due.
 pub mod alarm;
 
+// Who interrupts plain code where there is no peer.
+pub mod nudge;
+
 // Makes the blocks of an access accessible at once.
 pub mod access;
 

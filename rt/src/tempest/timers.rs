@@ -4,9 +4,9 @@
 //! order of their times.
 //!
 //! A program that computes enters the runtime only when its doorbell is set, so somebody must set it. That is a thread of the runtime's own,
-//! made at the first timer, which sleeps until the next deadline; it executes nothing but [`watch`], has all signals
+//! made at the first timer (in guarded code and a run of one node at the start), which sleeps until the next deadline; it executes nothing but [`watch`], has all signals
 //! blocked, and touches only this module's words and the context page. A node that waits in the kernel is called out of it as by a peer
-//! ([`crate::system_calls`]).
+//! ([`crate::system_calls`]). With one node guarded code has nobody else to interrupt it: the watcher does ([`crate::node::nudge`]).
 //! **Invariants**: the handlers' list belongs to the computation thread; the watcher sees [`DEADLINE`] only. Whoever lowers the deadline
 //! wakes the watcher.
 
@@ -15,12 +15,13 @@ use crate::kernel::owned::{PerNode, PerProcess};
 use crate::kernel::sys;
 use crate::memory::region::Context;
 use crate::node::alarm;
+use crate::node::nudge::{self, CHANGED};
 use crate::process::process;
 use crate::tempest::owner::TURN;
 use crate::transport::rings::ends::{interrupt, wake};
 use blizzard_contract::tempest::TimerHandler;
 use blizzard_contract::{self as contract, activity};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Nanoseconds of one tick.
 pub const TICK_NS: u64 = 1000;
@@ -29,8 +30,6 @@ const NEVER: u64 = u64::MAX;
 
 /// When the watcher sets the doorbell next, by the monotonic clock.
 static DEADLINE: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(NEVER));
-/// Changes whenever the watcher must look at the deadline again; it sleeps on it.
-static CHANGED: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// A scheduled handler.
 #[derive(Clone, Copy)]
 struct Timer {
@@ -110,19 +109,29 @@ static TIMERS: PerNode<Timers> = PerNode::new(&TURN);
 
 pub fn start() {
     TIMERS.init(Timers::new());
+    if NUDGES && process::nodes() == 1 {
+        require_watcher("tempest.h");
+    }
+}
+
+/// Whether code without polls may have to be interrupted.
+const NUDGES: bool = cfg!(feature = "guard");
+
+/// Starts the watcher, if nobody has; `function` is for the error line.
+fn require_watcher(function: &str) {
+    let first = TIMERS.with(|timers| !core::mem::replace(&mut timers.has_watcher, true));
+    if first && let Err(e) = start_watcher() {
+        process::fail(format_args!("{function}: cannot start the thread that watches the clock: {e}"));
+    }
 }
 
 /// `TPPI_schedule_timer`; `handler`: entry of the handler's rewritten code.
 pub fn schedule(ticks: i32, handler: u64, user_ptr: u64) {
     let due_ns = sys::monotonic_ns() + u64::from(ticks.max(0) as u32) * TICK_NS;
-    let (scheduled, first) = TIMERS
-        .with(|timers| (timers.insert(due_ns, handler, user_ptr), !core::mem::replace(&mut timers.has_watcher, true)));
-    if scheduled.is_err() {
+    if TIMERS.with(|timers| timers.insert(due_ns, handler, user_ptr)).is_err() {
         process::fail(format_args!("TPPI_schedule_timer: no memory"));
     }
-    if first && let Err(e) = start_watcher() {
-        process::fail(format_args!("TPPI_schedule_timer: cannot start the thread that watches the clock: {e}"));
-    }
+    require_watcher("TPPI_schedule_timer");
     publish_deadline();
 }
 
@@ -131,8 +140,7 @@ fn publish_deadline() {
     let next = TIMERS.with(|timers| timers.next_due_ns());
     if next < DEADLINE.load(Ordering::SeqCst) {
         DEADLINE.store(next, Ordering::SeqCst);
-        CHANGED.fetch_add(1, Ordering::SeqCst);
-        let _ = sys::futex_wake(&CHANGED, 1);
+        nudge::wake_watcher();
     }
 }
 
@@ -192,16 +200,27 @@ fn start_watcher() -> sys::Result<()> {
 
 /// The watcher.
 extern "C" fn watch() -> ! {
+    let mut again_ns = nudge::FIRST_NS;
     loop {
         let seen = CHANGED.load(Ordering::SeqCst);
         let deadline = DEADLINE.load(Ordering::SeqCst);
+        let again = (NUDGES && nudge::is_wanted()).then(|| {
+            nudge::interrupt();
+            let ns = again_ns;
+            again_ns = (2 * ns).min(nudge::LAST_NS);
+            ns
+        });
+        if again.is_none() {
+            again_ns = nudge::FIRST_NS;
+        }
         if deadline == NEVER {
-            let _ = sys::futex_wait(&CHANGED, seen, None);
+            let _ = sys::futex_wait(&CHANGED, seen, again);
             continue;
         }
         let now = sys::monotonic_ns();
         if now < deadline {
-            let _ = sys::futex_wait(&CHANGED, seen, Some(deadline - now));
+            let left_ns = deadline - now;
+            let _ = sys::futex_wait(&CHANGED, seen, Some(again.map_or(left_ns, |again_ns| again_ns.min(left_ns))));
             continue;
         }
         if DEADLINE.compare_exchange(deadline, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {

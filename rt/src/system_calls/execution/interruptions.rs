@@ -28,6 +28,7 @@ use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext};
 use crate::memory::access_control::program;
 use crate::memory::region::Context;
+use crate::node::nudge;
 use crate::process::accesses;
 use crate::process::process;
 use crate::system_calls::execution::call::{Call, Outcome, arguments};
@@ -174,6 +175,7 @@ pub fn connect() {
 
 /// The node is out of the kernel, whatever stub it went in by. Its doorbell is set if anything has come meanwhile.
 pub fn left_kernel() {
+    nudge::left_kernel();
     // SAFETY: the page is mapped for the whole run.
     let doing = unsafe { Context::at(CONTEXT_SHARED) };
     if matches!(doing.activity().load(Ordering::Relaxed), activity::KERNEL | activity::CALLED) {

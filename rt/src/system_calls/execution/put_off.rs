@@ -12,6 +12,8 @@ use crate::kernel::owned::{PerThread, per_thread};
 use crate::kernel::sys;
 use crate::kernel::ucontext::Ucontext;
 use crate::kernel::unaliased::Unaliased;
+use crate::node::nudge;
+use crate::process::process;
 use crate::system_calls::execution::signal_sets::bit;
 use blizzard_contract::{self as contract, CALL_SIGNAL};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -67,7 +69,13 @@ pub fn come_back(soon: bool) {
     /// Longer than most functions take to come to a poll or to their end.
     const FIRST_NS: u64 = 50_000;
     const LAST_NS: u64 = 20_000_000;
-    if cfg!(feature = "guard") {
+    if !cfg!(feature = "guard") {
+        return;
+    }
+    if process::nodes() == 1 {
+        // Not by a timer, which could interrupt a call of the program.
+        nudge::want();
+    } else {
         let ns = if soon { FIRST_NS } else { AGAIN_NS.load(Ordering::Relaxed).clamp(FIRST_NS, LAST_NS) };
         AGAIN_NS.store(2 * ns, Ordering::Relaxed);
         later::call_after(ns);

@@ -11,20 +11,22 @@
 //!   another stack are the program's own: a signal that arrives at their very `syscall` sends the program back to the gate, and is delivered.
 //! * Handlers return through the program's own restorer, and so through the gate, which makes accessible again what the interrupted code relies on
 //!   ([`returns`]).
-//! * Only SIGTRAP is the runtime's, as in all runs of one node.
+//! * Only SIGTRAP is the runtime's, as in all runs of one node. In guarded code a signal of the runtime's comes in front of the program's handlers of
+//!   [`CALL_SIGNAL`](contract::CALL_SIGNAL), and never in a call ([`nudge`]).
 //!
 //! Source: as [`crate::system_calls::signals::wrapper`].
 
 use crate::kernel::limits;
+use crate::node::nudge;
 use crate::process::frame::Frame;
 use crate::process::process;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
-use crate::system_calls::execution::stubs;
+use crate::system_calls::execution::stubs::{self, Stub};
 use crate::system_calls::gate::{alike, frame, own_file, own_memory, processes, returns};
-use crate::system_calls::signals::{calls, dying, memory_faults, safe_points, sent_sigtrap};
+use crate::system_calls::signals::{calls, dying, memory_faults, safe_points, sent_sigtrap, wrapper};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::taken;
 use crate::system_calls::table::visitor::Shared;
@@ -40,9 +42,13 @@ pub fn activate() {
     }
     situation::note_tempest_process();
     stubs::lead_to_the_gate();
+    stubs::set_activity(nudge::in_call());
     calls::wrap_all(|| {
         situation::note_tempest_alone();
         taken::take_all();
+        if cfg!(feature = "guard") && wrapper::stand_before_calls().is_ok() {
+            nudge::start();
+        }
     });
 }
 
@@ -50,6 +56,7 @@ pub fn activate() {
 #[inline(never)]
 pub fn on_syscall(frame: &mut Frame) {
     limits::restore_if_lowered();
+    nudge::left_kernel();
     let mut call = frame::call_of(frame);
     let leaves = matches!(call.row.tempest, Action::SignalReturn | Action::End);
     // SAFETY: the context page is mapped for the whole run.
@@ -64,6 +71,9 @@ pub fn on_syscall(frame: &mut Frame) {
     faults::note_pc(frame.return_address);
     // SAFETY: the program's own call.
     let outcome = unsafe { decide(&mut call) };
+    if cfg!(feature = "guard") && matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) {
+        nudge::enter_kernel();
+    }
     frame::finish(frame, outcome);
     if call.row.tempest == Action::SignalReturn {
         // Nothing may lose what the context relies on; the call replaces the mask, and lets in what was put off.

@@ -17,16 +17,18 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
 use crate::libraries::modules::MODULES;
+use crate::node::nudge;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::runtime_text::relies_on_tags;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
+use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs;
 use crate::system_calls::signals::carried::carry_out::leave;
 use crate::system_calls::signals::sent_sigtrap;
-use blizzard_contract::Counter;
+use blizzard_contract::{CALL_SIGNAL, Counter};
 
 /// The action for the signal.
 pub fn action() -> KernelSigaction {
@@ -71,6 +73,29 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
     if comes_back || put_off::has_of_program() {
         put_off::come_back(soon);
     }
+}
+
+/// The signal has come to the thread of `tempest.h` in a run of one node, where the program may have a handler for it, too. What cannot be done now is tried
+/// again: whoever has sent it sends another one.
+pub fn nudged(info: &mut libc::siginfo_t, context: &mut Ucontext) {
+    sys::set_signal_mask(BLOCK_ALL | bit(libc::SIGTRAP) | bit(CALL_SIGNAL));
+    nudge::has_come();
+    if !situation::is_tempest_thread() {
+        return;
+    }
+    // SAFETY: the kernel's frame.
+    let _ = unsafe { leave(info, context) };
+    let at = context.gregs[REG_RIP];
+    if relies_on_tags(at) {
+        match MODULES.plain_test_of(at) {
+            Some(test) => context.gregs[REG_RIP] = test,
+            None => return put_off::ring(),
+        }
+    } else if stubs::contains(at) {
+        return;
+    }
+    nudge::is_answered();
+    answer(context);
 }
 
 /// Nothing relies on a tag. As a handler of the program, which could run here, too.

@@ -14,7 +14,8 @@
 //! Source: design section 5 (atomicity: asynchronous signals); Linux `kernel/signal.c`; `sigaction(2)`.
 
 use crate::kernel::sys::{self, KernelSigaction};
-use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, restorer};
+use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, default_action, restorer};
+use crate::node::nudge;
 use crate::process::debugged;
 use crate::process::own_stack;
 use crate::process::resume;
@@ -24,15 +25,17 @@ use crate::system_calls::execution::given;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, SYNCHRONOUS, UNBLOCKED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
-use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIGNAL_MAX, is_function};
+use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIG_IGN, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::alternate_stack::{self, handler_entry};
+use crate::system_calls::signals::called;
 use crate::system_calls::signals::carried::carry_out::{Left, leave};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::sent_sigtrap;
+use blizzard_contract::CALL_SIGNAL;
 use core::sync::atomic::Ordering;
 
 /// Whether the kernel's action is the wrapper.
@@ -51,6 +54,14 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
             mask: BLOCK_ALL & !reserved,
         };
     }
+    if !is_function(wanted) && keeps_call(signal) {
+        return KernelSigaction {
+            handler: entry as *const () as u64,
+            flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+            restorer: restorer as *const () as u64,
+            mask: 0,
+        };
+    }
     if !is_function(wanted) {
         return KernelSigaction { mask: wanted.mask & !reserved, ..*wanted };
     }
@@ -65,6 +76,25 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
         restorer: restorer as *const () as u64,
         mask: wanted.mask & !reserved,
     }
+}
+
+/// Whether the runtime stands between the kernel and the program's action for the signal that interrupts plain code in a run of one node.
+fn keeps_call(signal: i32) -> bool {
+    cfg!(feature = "guard") && signal == CALL_SIGNAL && situation::uses_tempest_alone()
+}
+
+/// Stands in front of the program's action for that signal. Once, on the thread that uses `tempest.h` in a run of one node.
+///
+/// # Errors
+/// The kernel's.
+pub fn stand_before_calls() -> sys::Result<()> {
+    let action = installed(CALL_SIGNAL, &ACTIONS.get(CALL_SIGNAL as u64), UNBLOCKED_ALONE);
+    // SAFETY: the wrapper may run anywhere.
+    let before = unsafe { sys::rt_sigaction(CALL_SIGNAL, &action) }?;
+    if before.handler == SIG_IGN {
+        ACTIONS.set(CALL_SIGNAL as u64, &before);
+    }
+    Ok(())
 }
 
 /// Stands in front of the program's actions for faults, those that the process has begun with first.
@@ -102,6 +132,10 @@ unsafe extern "C" fn entry() {
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
 extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    if cfg!(feature = "guard") && nudge::is_ours(signal, info) {
+        called::nudged(info, context);
+        return 0;
+    }
     own_stack::note_alternate(context.stack);
     alternate_stack::refuse_shared_stack(context);
     // SAFETY: the kernel's frame.
@@ -186,6 +220,9 @@ fn begin(signal: i32, raised: bool, info: &libc::siginfo_t, context: &mut Uconte
         if memory_faults::keeps(signal as u64) && (raised || action.handler == SIG_DFL) {
             dying::by_handler(signal, info, context);
             memory_faults::default_action(signal, raised);
+        } else if keeps_call(signal) && action.handler == SIG_DFL {
+            dying::by_handler(signal, info, context);
+            default_action(signal);
         }
         return 0;
     }

@@ -12,6 +12,9 @@ pub mod spinning;
 // What becomes of hints.
 pub mod hints;
 
+// Whether accesses keep the promises of protocols.
+pub mod promises;
+
 // What a node consists of.
 pub mod node;
 

@@ -67,6 +67,8 @@ impl Node {
         if pid <= 0 {
             self.fail(format_args!("bz_create: cannot create the process of node {number}"));
         }
+        // The new node begins with what there is.
+        self.end_promises();
         if let Some(created) = NodeId::new(number) {
             self.region.context(created).pid().store(pid as u32, Ordering::Relaxed);
         }

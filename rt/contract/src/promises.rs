@@ -26,21 +26,22 @@ pub struct BrokenPromise {
     /// The node that ends the run, and the other one, which has stored.
     pub by: u64,
     pub storer: u64,
-    /// Where that store is in its process: behind the call by which its check entered the runtime.
+    /// Where that store is in its process: behind the call by which its check entered the runtime, or behind the beginning of the instruction.
     pub place: u64,
 }
 
 /// The last store of a node to a word. Written by that node.
 #[repr(C)]
 pub struct StoreRecord {
-    /// In the lower 8 bits a bit for each byte that it has stored since its last flush, above them how many flushes there had been; 0: none.
+    /// From bit 0 on a bit for each byte that it has stored since its last flush, from bit 8 on for those of them that an instruction has stored that
+    /// is not atomic, and from [`STAMP_SHIFT`] on how many flushes there had been; 0: none.
     pub stamp: u64,
     /// As [`BrokenPromise::place`].
     pub place: u64,
 }
 
 /// Bits of [`StoreRecord::stamp`] that are about bytes.
-pub const STAMP_SHIFT: u32 = PROMISE_WORD_BYTES as u32;
+pub const STAMP_SHIFT: u32 = 2 * PROMISE_WORD_BYTES as u32;
 
 /// Bytes of the records of one node.
 pub const fn promise_records_bytes(segment_bytes: u64) -> u64 {

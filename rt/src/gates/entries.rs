@@ -366,7 +366,8 @@ fn missed(frame: &Frame) -> Lane {
 /// The Rust half of [`miss_watched`].
 extern "C" fn on_miss_watched(frame: &mut Frame) {
     on_miss(frame);
-    process::watch(behind_shared_code(frame), missed(frame));
+    let (place, lane) = (behind_shared_code(frame), missed(frame));
+    process::watch(place, lane, lane.store && leads_to_atomic(place));
 }
 
 /// Where a stub of [`miss`] goes on that is the access's own: accesses share the code that has called the gate. Source: `SEQUENCES.md`, the cold stub and full code.
@@ -385,6 +386,32 @@ fn behind_shared_code(frame: &Frame) -> u64 {
         }
     }
     at
+}
+
+/// Whether the access is atomic that a stub goes on to: it has LOCK, or is an XCHG. Source: SDM volume 2, 2.1.1; the sequences of `SEQUENCES.md`.
+fn leads_to_atomic(place: u64) -> bool {
+    const LONGEST: usize = 15;
+    let mut at = place;
+    for _ in 0..LONGEST {
+        // SAFETY: the stub's code, and then the access's, behind which more code follows.
+        let code = unsafe { (at as *const [u8; 8]).read_unaligned() };
+        let near = |n: usize, distance: i64| (at + n as u64).wrapping_add_signed(distance);
+        at = match code {
+            // The way out of the stub: `jmp`, `jc` (not taken, or to behind the prefix), `popfq`, `pop`, `lea rsp`.
+            [0xe9, a, b, c, d, ..] => near(5, i32::from_le_bytes([a, b, c, d]).into()),
+            [0xeb, a, ..] => near(2, i64::from(a as i8)),
+            [0x72, ..] => near(2, 0),
+            [0x9d | 0x58..=0x5f, ..] => near(1, 0),
+            [0x41, 0x58..=0x5f, ..] => near(2, 0),
+            [0x48, 0x8d, 0x64, 0x24, ..] => near(5, 0),
+            [0x48, 0x8d, 0xa4, 0x24, ..] => near(8, 0),
+            // Prefixes of the access.
+            [0xf0, ..] => return true,
+            [0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f, ..] => near(1, 0),
+            [opcode, ..] => return matches!(opcode, 0x86 | 0x87),
+        };
+    }
+    false
 }
 
 /// The Rust half of [`miss_crowded`].
@@ -447,7 +474,7 @@ extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
     shared.require();
     if WATCHED {
         for &(addr, bytes) in lanes.as_slice() {
-            process::watch(frame.return_address, Lane { addr, bytes, store, masked: false });
+            process::watch(frame.return_address, Lane { addr, bytes, store, masked: false }, false);
         }
     }
 }

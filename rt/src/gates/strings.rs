@@ -103,8 +103,10 @@ pub extern "C" fn on_string<const WATCHED: bool>(frame: &mut Frame, vectors: u64
     // SAFETY: the program executes this instruction with these registers; `NodeBlocks` grants what it touches.
     unsafe { string_steps::perform(desc, &mut regs, &mut blocks) };
     if WATCHED {
+        // Behind the instruction's first byte: behind the gate is what follows it.
+        let place = instruction_of(frame.return_address).map_or(frame.return_address, |at| at + 1);
         for lane in string_steps::touched(desc, &before, &regs) {
-            process::watch(frame.return_address, lane);
+            process::watch(place, lane, false);
         }
     }
     frame.gpr[RAX] = regs.rax;

@@ -1,9 +1,13 @@
 //! Accesses against the promise of their memory's protocol, for `blizzard run --debug-protocols`.
 //!
 //! Input: each access of the program to memory whose protocol is not sequentially consistent, before it is made; flushes. Output: nothing, or the run's end.
-//! What ends it: an access of a node to a byte that another node has stored since its own last flush. Such a load gives the value from before or the new
-//! one, whichever the copies have; such a store makes two writers. **Invariants**: a record of a store stands before the store; a flush counts when its
-//! pushes have been taken. So what is reported has happened, though another run of the program may not have it.
+//! What ends it:
+//! * A load, elsewhere, of a byte that the home has stored since its last flush: it gives the value from before or the new one, whichever the copies have. Stores
+//!   of other nodes are seen without a flush.
+//! * A store to a byte that another node has stored since its last flush: two writers, one of whom wins. Not of atomic instructions, all of which count.
+//!
+//! **Invariants**: a record of a store stands before the store; a flush counts when its pushes have been taken. So what is reported has happened, though
+//! another run of the program may not have it.
 
 use crate::links::ending;
 use crate::node::access::Lane;
@@ -24,26 +28,37 @@ fn words(distance: u64, bytes: u64, segment_bytes: u64) -> impl Iterator<Item = 
 }
 
 impl Node {
-    /// The program is about to make this access. `place`: as in [`BrokenPromise`](blizzard_contract::BrokenPromise).
-    pub fn watch(&self, place: u64, Lane { addr, bytes, store, masked }: Lane) {
+    /// The program is about to make this access. `place`: as in [`BrokenPromise`](blizzard_contract::BrokenPromise). `is_atomic`: no store can come between its parts.
+    pub fn watch(&self, place: u64, Lane { addr, bytes, store, masked }: Lane, is_atomic: bool) {
         // A masked access may leave all of it alone.
         if masked || !self.space.contains(addr) || !self.is_promised(addr) {
             return;
         }
+        let home = self.home_table.home_of(&self.homes, addr);
         for (word, mask) in words(addr - SEGMENT_BASE, bytes, self.space.bytes()) {
             if store {
-                self.note_store(place, word, mask);
-            }
-            let others = (0..self.homes.nodes()).filter_map(NodeId::new).filter(|&node| node != self.me);
-            for other in others {
-                let [stamp, by] = self.region.store_record(other, word);
-                let seen = stamp.load(Ordering::Acquire);
-                let stored = seen & mask;
-                if stored != 0 && seen >> STAMP_SHIFT == self.region.flushes(other).load(Ordering::Acquire) {
-                    let at = SEGMENT_BASE + word + u64::from(stored.trailing_zeros());
-                    self.break_promise(at, store, other, by.load(Ordering::Relaxed));
+                let plain = if is_atomic { 0 } else { mask << PROMISE_WORD_BYTES };
+                self.note_store(place, word, plain | mask);
+                for other in (0..self.homes.nodes()).filter_map(NodeId::new) {
+                    self.expect_no_store(other, word, plain, true);
                 }
+            } else if let Some(home) = home {
+                self.expect_no_store(home, word, mask, false);
             }
+        }
+    }
+
+    /// Looks whether another node has stored to some of these bytes of a word since its last flush. `bytes`: bits of a stamp.
+    fn expect_no_store(&self, other: NodeId, word: u64, bytes: u64, store: bool) {
+        if other == self.me {
+            return;
+        }
+        let [stamp, by] = self.region.store_record(other, word);
+        let seen = stamp.load(Ordering::Acquire);
+        let stored = seen & bytes;
+        if stored != 0 && seen >> STAMP_SHIFT == self.region.flushes(other).load(Ordering::Acquire) {
+            let at = SEGMENT_BASE + word + u64::from(stored.trailing_zeros()) % PROMISE_WORD_BYTES;
+            self.break_promise(at, store, other, by.load(Ordering::Relaxed));
         }
     }
 
@@ -52,12 +67,13 @@ impl Node {
         self.homes.arena_of(addr).is_some_and(|arena| !arena.protocol().is_sequentially_consistent())
     }
 
-    fn note_store(&self, place: u64, word: u64, mask: u64) {
+    /// `bytes`: bits of a stamp.
+    fn note_store(&self, place: u64, word: u64, bytes: u64) {
         let [stamp, by] = self.region.store_record(self.me, word);
         let (flushes, before) = (self.region.flushes(self.me).load(Ordering::Relaxed), stamp.load(Ordering::Relaxed));
-        let others = if before >> STAMP_SHIFT == flushes { before & 0xff } else { 0 };
+        let others = if before >> STAMP_SHIFT == flushes { before & ((1 << STAMP_SHIFT) - 1) } else { 0 };
         by.store(place, Ordering::Relaxed);
-        stamp.store(flushes << STAMP_SHIFT | others | mask, Ordering::Release);
+        stamp.store(flushes << STAMP_SHIFT | others | bytes, Ordering::Release);
         // Of two nodes that store at the same time one sees the other's record.
         fence(Ordering::SeqCst);
     }
@@ -73,13 +89,15 @@ impl Node {
         }
         let protocol = self.homes.arena_of(at).map_or("", |arena| arena.protocol().name());
         let storer = storer.index();
-        let what = if store { "stores to" } else { "loads" };
-        let promise = if store { "one writer" } else { "other nodes' stores" };
+        let (what, promise) = match store {
+            true => ("stores to", "is for one writer at a time, until it flushes"),
+            false => ("loads", "shows other nodes what its writer has flushed"),
+        };
         self.fail_at(
             at,
             format_args!(
-                "it {what} {at:#x}, which node {storer} has stored to and not flushed: the protocol `{protocol}` promises {promise} \
-                 only from one flush of the writer to the next (a barrier, bz_unlock, bz_flush and the like)"
+                "it {what} {at:#x}, which node {storer} has stored to and not flushed: memory with the protocol `{protocol}` {promise} \
+                 (a barrier, bz_unlock, bz_flush and the like)"
             ),
         )
     }

@@ -484,10 +484,11 @@ pub fn miss_lanes(lanes: &[Lane]) {
 }
 
 /// Looks whether an access keeps the promise of its memory's protocol; `place`: the return address of the gate that the program has entered for it.
-pub fn watch(place: u64, lane: Lane) {
+/// `is_atomic`: as in [`Node::watch`].
+pub fn watch(place: u64, lane: Lane, is_atomic: bool) {
     if is_several() {
         // SAFETY: as in `miss`.
-        unsafe { (*GLOBAL.node.get()).assume_init_ref() }.watch(place, lane);
+        unsafe { (*GLOBAL.node.get()).assume_init_ref() }.watch(place, lane, is_atomic);
     }
 }
 

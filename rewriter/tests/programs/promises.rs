@@ -6,7 +6,7 @@ use std::fs;
 blizzard_test_harness::module! {
     accesses_against_a_promise_end_the_run_with_both_lines,
     what_keeps_the_promise_is_not_reported,
-    programs_that_are_rewritten_already_and_several_hosts_are_refused,
+    what_the_option_does_not_go_with_is_refused,
 }
 
 const PROGRAM: &str = r#"
@@ -176,16 +176,17 @@ fn what_keeps_the_promise_is_not_reported() {
     assert_eq!(program.run(&["-n", "2"], "load"), (String::new(), String::new(), 0));
 }
 
-fn programs_that_are_rewritten_already_and_several_hosts_are_refused() {
+fn what_the_option_does_not_go_with_is_refused() {
     let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     let (_, err, status) = finished(program.blizzard().args(["rewrite", "prog"]).output().unwrap());
     assert_eq!(status, 0, "{err}");
     for (options, name, status, says) in [
-        (&["-n", "2"][..], "./prog.blz", 1, "has been rewritten already, with another choice of passes"),
-        (&["--hosts", "a:1,b:1"], "./prog", 2, "cannot be used with"),
+        (&["run", "-n", "2"][..], "./prog.blz", 1, "has been rewritten already, with another choice of passes"),
+        (&["run", "--hosts", "a:1,b:1"], "./prog", 2, "cannot be used with"),
+        (&["learn", "-n", "2"], "./prog", 1, "such a run learns nothing"),
     ] {
         let mut command = program.blizzard();
-        command.args(["run", "--debug-protocols"]).args(options).args(["--", name, "kept"]);
+        command.args(options).arg("--debug-protocols").args(["--", name, "kept"]);
         let (out, err, ended) = finished(command.output().unwrap());
         assert_eq!((out.as_str(), ended), ("", status), "{err}");
         assert!(err.contains(says), "{err}");

@@ -132,6 +132,11 @@ impl Region {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { sys::mmap(0, header.total_bytes, rw, libc::MAP_SHARED, fd, 0) }
             .map_err(|e| Refusal::Kernel("map", e))?;
+        if header.promises_off != 0 {
+            let bytes = contract::promises_bytes(header.nodes, header.segment_bytes);
+            // SAFETY: advice, about a part of the mapping. A core dump would make a page of each hole.
+            let _ = unsafe { sys::madvise(base + header.promises_off, bytes, libc::MADV_DONTDUMP) };
+        }
         Ok(Region { base, header })
     }
 

@@ -98,7 +98,7 @@ pub struct RunCommand {
     /// End the run at the first access against what the protocol of its memory promises (`update`: two writers, a load before the flush), and name both lines.
     /// Each access to shared memory enters the runtime: much slower
     #[arg(long, conflicts_with_all = ["hosts", "hostfile"], help_heading = "Debugging")]
-    debug_protocols: bool,
+    pub(super) debug_protocols: bool,
     #[command(flatten)]
     debugger: DebuggerOptions,
     #[command(flatten)]

@@ -53,6 +53,8 @@ impl Node {
         if self.members.created + 1 >= nodes {
             self.fail(format_args!("{}", NoNodeLeft(nodes)));
         }
+        // The new node begins with what there is.
+        self.end_promises();
         // It counts from here on: created after the release, it sends messages before its `fork` has returned in this process.
         self.members.created += 1;
         PARENT.store(sys::getppid(), Ordering::Relaxed);
@@ -67,8 +69,6 @@ impl Node {
         if pid <= 0 {
             self.fail(format_args!("bz_create: cannot create the process of node {number}"));
         }
-        // The new node begins with what there is.
-        self.end_promises();
         if let Some(created) = NodeId::new(number) {
             self.region.context(created).pid().store(pid as u32, Ordering::Relaxed);
         }

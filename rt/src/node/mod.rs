@@ -12,9 +12,6 @@ pub mod spinning;
 // What becomes of hints.
 pub mod hints;
 
-// Whether accesses keep the promises of protocols.
-pub mod promises;
-
 // What a node consists of.
 pub mod node;
 
@@ -23,6 +20,9 @@ pub mod alarm;
 
 // Makes the blocks of an access accessible at once.
 pub mod access;
+
+// Whether accesses keep the promises of protocols.
+pub mod promises;
 
 // The program's handlers, as the node knows them.
 pub mod user_handlers;

@@ -12,7 +12,7 @@
 use crate::links::ending;
 use crate::node::access::Lane;
 use crate::node::node::Node;
-use blizzard_contract::{PROMISE_WORD_BYTES, SEGMENT_BASE, STAMP_SHIFT};
+use blizzard_contract::{PROMISE_WORD_BYTES, STAMP_SHIFT};
 use blizzard_protocol::ids::NodeId;
 use core::hint;
 use core::sync::atomic::{Ordering, fence};
@@ -35,7 +35,7 @@ impl Node {
             return;
         }
         let home = self.home_table.home_of(&self.homes, addr);
-        for (word, mask) in words(addr - SEGMENT_BASE, bytes, self.space.bytes()) {
+        for (word, mask) in words(addr - self.space.range().start, bytes, self.space.bytes()) {
             if store {
                 let plain = if is_atomic { 0 } else { mask << PROMISE_WORD_BYTES };
                 self.note_store(place, word, plain | mask);
@@ -57,7 +57,7 @@ impl Node {
         let seen = stamp.load(Ordering::Acquire);
         let stored = seen & bytes;
         if stored != 0 && seen >> STAMP_SHIFT == self.region.flushes(other).load(Ordering::Acquire) {
-            let at = SEGMENT_BASE + word + u64::from(stored.trailing_zeros()) % PROMISE_WORD_BYTES;
+            let at = self.space.range().start + word + u64::from(stored.trailing_zeros()) % PROMISE_WORD_BYTES;
             self.break_promise(at, store, other, by.load(Ordering::Relaxed));
         }
     }
@@ -114,7 +114,7 @@ impl Node {
         if !self.region.has_promises() || !self.is_promised(addr) {
             return;
         }
-        for (word, _) in words(addr - SEGMENT_BASE, bytes, self.space.bytes()) {
+        for (word, _) in words(addr - self.space.range().start, bytes, self.space.bytes()) {
             for node in (0..self.homes.nodes()).filter_map(NodeId::new) {
                 let [stamp, _] = self.region.store_record(node, word);
                 if stamp.load(Ordering::Relaxed) != 0 {

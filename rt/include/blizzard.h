@@ -207,7 +207,8 @@ void bz_remote_fence(void);
  * - Loads of one word on one node never go back to an older value. Different words, of one block as well, may be of different flushes until the flush returns.
  * - A flush compares every block that has readers, and waits for the readers it sends to. Each bz_unlock pays that.
  * - No store is lost. Another node that stores (bz_fetch_op and atomics too) first gets the block from everybody, as with stache; for these stores
- *   nobody needs a flush. Each such change of the writer costs the misses that it costs with stache. */
+ *   nobody needs a flush. Each such change of the writer costs the misses that it costs with stache.
+ * `blizzard run --debug-protocols` ends the run at the first access that relies on more than this, or where two nodes store to the same bytes between flushes. */
 /* Flushes, and returns when all readers have what the caller has stored. */
 void bz_flush(void);
 

@@ -101,6 +101,8 @@ pub struct LaunchOptions {
     pub debugger: Option<Debugger>,
     /// The kernel may write core files.
     pub cores: bool,
+    /// Accesses against the promise of their memory's protocol end the run.
+    pub watches_promises: bool,
     /// For programs that use `tempest.h`.
     pub tempest: TempestOptions,
     /// Which allocations get other attributes than the program asks for: a table as [`contract::RulesHead`] begins it.
@@ -170,6 +172,7 @@ impl Default for LaunchOptions {
             tag_output: false,
             forks: false,
             arg0: None,
+            watches_promises: false,
             tempest: TempestOptions::default(),
             original: None,
             learns: false,

@@ -12,8 +12,8 @@ use crate::base::error::{Error, Result};
 use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
-    self as contract, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, RegionHeader, SharedContext, TAG_INVALID,
-    TrapPlace, WaitRecord, crash_state, node_phase,
+    self as contract, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, PromisesHead, RegionHeader,
+    SharedContext, TAG_INVALID, TrapPlace, WaitRecord, crash_state, node_phase,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -123,6 +123,9 @@ impl Region {
             header.learnt_off = 0;
         }
         options.tempest.write_to(&mut header);
+        if options.watches_promises && options.nodes > 1 {
+            header.add_promises();
+        }
         if let Some(rules) = &options.rules {
             header.add_rules(rules.len() as u64);
         }
@@ -244,6 +247,23 @@ impl Region {
             address: u64_at(of_crash(offset_of!(CrashRecord, address))),
             registers: std::array::from_fn(|k| u64_at(of_crash(offset_of!(CrashRecord, registers)) + 8 * k)),
         })
+    }
+
+    /// The store that node `by` should not have met, if it has ended the run for that.
+    pub fn broken_promise(&self, by: u32) -> Option<BrokenPromise> {
+        let off = self.header.promises_off + offset_of!(PromisesHead, broken) as u64;
+        let mut bytes = [0; size_of::<BrokenPromise>()];
+        if self.header.promises_off == 0 || self.file.read_exact_at(&mut bytes, off).is_err() {
+            return None;
+        }
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let broken = BrokenPromise {
+            is_claimed: word(offset_of!(BrokenPromise, is_claimed)),
+            by: word(offset_of!(BrokenPromise, by)),
+            storer: word(offset_of!(BrokenPromise, storer)),
+            place: word(offset_of!(BrokenPromise, place)),
+        };
+        Some(broken).filter(|broken| broken.is_claimed != 0 && broken.by == u64::from(by))
     }
 
     /// Where node `node` keeps the records of its arenas, in its own memory.

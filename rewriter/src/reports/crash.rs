@@ -4,6 +4,7 @@
 
 use crate::launch::crashes::allocations::Allocation;
 use crate::launch::crashes::crash::{Access, Crash, Fault, Place};
+use crate::launch::crashes::unwind::Frame;
 use crate::launch::launcher::Outcome;
 use crate::reports::places::Files;
 use blizzard_contract::{self as contract, guard_tags};
@@ -21,6 +22,7 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
     let mut files = Files::default();
     let mut lines: Vec<String> = crash.fault.iter().map(|fault| describe(fault, guard, &mut files)).collect();
     lines.extend(crash.allocation.iter().map(|(address, allocation)| belongs_to(*address, allocation, &mut files)));
+    lines.extend(crash.storer.iter().filter_map(|(node, store)| stored_at(*node, store, &mut files)));
     let (mut calls, mut leads_to_program) = (Vec::new(), false);
     for frame in &crash.frames {
         // Where a node ends the run is not the program's business.
@@ -146,6 +148,18 @@ fn belongs_to(address: u64, allocation: &Allocation, files: &mut Files) -> Strin
     format!("{address:#x} is {where_to} {what}")
 }
 
+/// Where another node has stored.
+fn stored_at(node: u32, store: &Frame, files: &mut Files) -> Option<String> {
+    let (path, offset) = store.file.as_ref()?;
+    let found = files.calls(path, *offset, store.is_behind_call)?;
+    let call = found.calls.first()?;
+    let name = match (&call.line, path.file_name()) {
+        (None, Some(name)) => format!(" in {}", name.to_string_lossy()),
+        _ => String::new(),
+    };
+    Some(format!("node {node} stored at {call}{name}"))
+}
+
 fn tag_name(tag: u8, guard: bool) -> &'static str {
     if guard {
         return match tag {
@@ -166,7 +180,6 @@ fn tag_name(tag: u8, guard: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::crashes::unwind::Frame;
 
     #[test]
     fn faults_are_told_in_words() {
@@ -202,6 +215,7 @@ mod tests {
             signal: 11,
             fault: None,
             allocation: None,
+            storer: None,
             frames: (1..=60).map(frame).collect(),
             process: None,
         };

@@ -28,6 +28,7 @@ mod own_path;
 mod padding;
 mod perf;
 mod projects;
+mod promises;
 mod rights;
 mod runtime_entry;
 mod screens;
@@ -69,6 +70,7 @@ fn main() {
         padding::tests(),
         perf::tests(),
         projects::tests(),
+        promises::tests(),
         rights::tests(),
         runtime_entry::tests(),
         screens::tests(),

@@ -17,6 +17,7 @@ pub mod tempest;
 
 mod block_counts;
 mod client;
+mod promises;
 mod run;
 
 pub use addresses::*;
@@ -26,4 +27,5 @@ pub use client::*;
 pub use context::*;
 pub use gates::*;
 pub use module::*;
+pub use promises::*;
 pub use run::*;

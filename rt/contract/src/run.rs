@@ -84,6 +84,8 @@ pub struct RegionHeader {
     pub learnt_off: u64,
     /// A table as [`RulesHead`](crate::RulesHead) begins it, at the region's end; 0: no allocation gets other attributes than the program asks for.
     pub rules_off: u64,
+    /// A [`PromisesHead`](crate::PromisesHead) and the records behind it; 0: nobody looks whether promises of protocols are kept.
+    pub promises_off: u64,
 }
 
 /// How often an access of plain code has faulted. All words are changed atomically, by any process of the run.
@@ -148,7 +150,7 @@ pub const fn ring_slots(nodes: u32) -> u32 {
 }
 
 /// No byte of it is padding: its fields' sizes add up.
-const _: () = assert!(size_of::<RegionHeader>() == 8 * 14 + 4 * 14 + 8 * LOWER_ARENAS);
+const _: () = assert!(size_of::<RegionHeader>() == 8 * 15 + 4 * 14 + 8 * LOWER_ARENAS);
 
 impl RegionHeader {
     /// The header as the nodes read it.
@@ -203,7 +205,14 @@ impl RegionHeader {
             _pad: 0,
             learnt_off,
             rules_off: 0,
+            promises_off: 0,
         }
+    }
+
+    /// Makes room for what [`promises_off`](Self::promises_off) names. Comes before [`RegionHeader::add_rules`].
+    pub const fn add_promises(&mut self) {
+        self.promises_off = self.total_bytes.next_multiple_of(CONTEXT_BYTES);
+        self.total_bytes = self.promises_off + crate::promises_bytes(self.nodes, self.segment_bytes);
     }
 
     /// Makes room for a table of so many bytes.

@@ -67,6 +67,24 @@ pub unsafe extern "C" fn miss_crowded() {
     )
 }
 
+/// [`miss`] in a run whose accesses are looked at.
+///
+/// # Safety
+/// As [`miss`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn miss_watched() {
+    naked_asm!(
+        ".cfi_startproc",
+        save!(),
+        "mov rdi, rbp",
+        "call {rust}",
+        restore!(),
+        "ret 16",
+        ".cfi_endproc",
+        rust = sym on_miss_watched,
+    )
+}
+
 /// `GATE_POLL`: runs what waits behind the doorbell. Clobbers nothing.
 ///
 /// # Safety
@@ -86,67 +104,101 @@ pub unsafe extern "C" fn poll() {
     )
 }
 
-/// `GATE_STRING`: performs a string instruction. Changes rax, rcx, rsi, rdi and the status flags as it does. Or goes to the instruction itself.
-///
-/// # Safety
-/// Called from rewritten code with the stack argument of [`string_desc`](blizzard_contract::string_desc).
-#[unsafe(naked)]
-pub unsafe extern "C" fn string() {
-    naked_asm!(
-        ".cfi_startproc",
-        save!(),
-        "mov rdi, rbp",
-        "mov rsi, rbx",
-        "call {rust}",
-        "test al, al",
-        "jnz 2f",
-        ".cfi_remember_state", // of both ends
-        restore!(),
-        "ret 8", // the descriptor
-        "2:",
-        restore!(),
-        "ret {GIVEN_BACK}", // the descriptor, and what the stub has moved rsp by
-        ".cfi_endproc",
-        GIVEN_BACK = const 8 + RED_ZONE,
-        rust = sym strings::on_string,
-    )
+macro_rules! string_gate {
+    ($(#[$doc:meta])* $name:ident, $rust:path) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                save!(),
+                "mov rdi, rbp",
+                "mov rsi, rbx",
+                "call {rust}",
+                "test al, al",
+                "jnz 2f",
+                ".cfi_remember_state", // of both ends
+                restore!(),
+                "ret 8", // the descriptor
+                "2:",
+                restore!(),
+                "ret {GIVEN_BACK}", // the descriptor, and what the stub has moved rsp by
+                ".cfi_endproc",
+                GIVEN_BACK = const 8 + RED_ZONE,
+                rust = sym $rust,
+            )
+        }
+    };
 }
 
-/// `GATE_VSIB`: makes the active lanes of a gather or scatter accessible. Clobbers nothing.
-///
-/// # Safety
-/// Called from rewritten code with the address of a [`VsibDesc`] as stack argument, on a processor with XSAVE.
-#[unsafe(naked)]
-pub unsafe extern "C" fn vsib() {
-    naked_asm!(
-        ".cfi_startproc",
-        save!(),
-        // An XSAVE area with the vector and mask registers, below the xmm area. It is only read: nothing is restored from it.
-        "mov eax, dword ptr [rip + {bytes}]",
-        "sub rsp, rax",
-        "and rsp, -64",        // XSAVE wants 64-byte alignment
-        "xor eax, eax",
-        "mov [rsp + 512], rax", // XSTATE_BV and the rest of the header start as zero
-        "mov [rsp + 520], rax",
-        "mov [rsp + 528], rax",
-        "mov [rsp + 536], rax",
-        "mov [rsp + 544], rax",
-        "mov [rsp + 552], rax",
-        "mov [rsp + 560], rax",
-        "mov [rsp + 568], rax",
-        "mov eax, dword ptr [rip + {mask}]",
-        "xor edx, edx",
-        "xsave64 [rsp]",        // components edx:eax
-        "mov rdi, rbp",
-        "mov rsi, rsp",
-        "call {rust}",
-        restore!(),
-        "ret 8", // the descriptor's address
-        ".cfi_endproc",
-        bytes = sym XSAVE_BYTES,
-        mask = sym XSAVE_MASK,
-        rust = sym on_vsib,
-    )
+string_gate! {
+    /// `GATE_STRING`: performs a string instruction. Changes rax, rcx, rsi, rdi and the status flags as it does. Or goes to the instruction itself.
+    ///
+    /// # Safety
+    /// Called from rewritten code with the stack argument of [`string_desc`](blizzard_contract::string_desc).
+    string, strings::on_string::<false>
+}
+
+string_gate! {
+    /// [`string`] in a run whose accesses are looked at.
+    ///
+    /// # Safety
+    /// As [`string`].
+    string_watched, strings::on_string::<true>
+}
+
+macro_rules! vsib_gate {
+    ($(#[$doc:meta])* $name:ident, $rust:path) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                save!(),
+                // An XSAVE area with the vector and mask registers, below the xmm area. It is only read: nothing is restored from it.
+                "mov eax, dword ptr [rip + {bytes}]",
+                "sub rsp, rax",
+                "and rsp, -64",        // XSAVE wants 64-byte alignment
+                "xor eax, eax",
+                "mov [rsp + 512], rax", // XSTATE_BV and the rest of the header start as zero
+                "mov [rsp + 520], rax",
+                "mov [rsp + 528], rax",
+                "mov [rsp + 536], rax",
+                "mov [rsp + 544], rax",
+                "mov [rsp + 552], rax",
+                "mov [rsp + 560], rax",
+                "mov [rsp + 568], rax",
+                "mov eax, dword ptr [rip + {mask}]",
+                "xor edx, edx",
+                "xsave64 [rsp]",        // components edx:eax
+                "mov rdi, rbp",
+                "mov rsi, rsp",
+                "call {rust}",
+                restore!(),
+                "ret 8", // the descriptor's address
+                ".cfi_endproc",
+                bytes = sym XSAVE_BYTES,
+                mask = sym XSAVE_MASK,
+                rust = sym $rust,
+            )
+        }
+    };
+}
+
+vsib_gate! {
+    /// `GATE_VSIB`: makes the active lanes of a gather or scatter accessible. Clobbers nothing.
+    ///
+    /// # Safety
+    /// Called from rewritten code with the address of a [`VsibDesc`] as stack argument, on a processor with XSAVE.
+    vsib, on_vsib::<false>
+}
+
+vsib_gate! {
+    /// [`vsib`] in a run whose accesses are looked at.
+    ///
+    /// # Safety
+    /// As [`vsib`].
+    vsib_watched, on_vsib::<true>
 }
 
 /// `GATE_GROUP`: on return all ranges of a chain are accessible at once. Clobbers nothing.
@@ -292,16 +344,74 @@ unsafe extern "C" fn behind_call() {
 
 /// The Rust half of [`miss`].
 extern "C" fn on_miss(frame: &mut Frame) {
+    let Lane { addr, bytes, store, masked } = missed(frame);
+    faults::note_pc(frame.return_address);
+    accesses::require(addr, bytes, store, masked);
+    memory_faults::keep_away(addr, bytes);
+    put_off::keep_ringing();
+}
+
+/// The range that [`miss`] was called for.
+#[inline(always)]
+fn missed(frame: &Frame) -> Lane {
     let desc = frame.args[0] as u32;
-    let addr = frame.args[1];
     let bytes = match desc & miss_desc::SIZE_MASK {
         miss_desc::SIZE_XSAVE => xsave::state_bytes(),
         bytes => u64::from(bytes),
     };
-    faults::note_pc(frame.return_address);
-    accesses::require(addr, bytes, desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
-    memory_faults::keep_away(addr, bytes);
-    put_off::keep_ringing();
+    let (store, masked) = (desc & miss_desc::STORE != 0, desc & miss_desc::MASKED != 0);
+    Lane { addr: frame.args[1], bytes, store, masked }
+}
+
+/// The Rust half of [`miss_watched`].
+extern "C" fn on_miss_watched(frame: &mut Frame) {
+    on_miss(frame);
+    let (place, lane) = (behind_shared_code(frame), missed(frame));
+    process::watch(place, lane, lane.store && leads_to_atomic(place));
+}
+
+/// Where a stub of [`miss`] goes on that is the access's own: accesses share the code that has called the gate. Source: `SEQUENCES.md`, the cold stub and full code.
+fn behind_shared_code(frame: &Frame) -> u64 {
+    const RET_128: [u8; 3] = [0xc2, 0x80, 0];
+    const CLC: u8 = 0xf8;
+    let mut at = frame.return_address;
+    let behind_args = frame.args.as_ptr_range().end;
+    // SAFETY: each is code that has made the call whose return address was there, of which a sequence follows; the stack has what that sequence returns to.
+    unsafe {
+        if (at as *const [u8; 3]).read_unaligned() == RET_128 {
+            at = behind_args.read();
+            if (at as *const u8).read() == CLC {
+                at = behind_args.byte_add(8 + RED_ZONE as usize).read();
+            }
+        }
+    }
+    at
+}
+
+/// Whether the access is atomic that a stub goes on to: it has LOCK, or is an XCHG. Source: SDM volume 2, 2.1.1; the sequences of `SEQUENCES.md`.
+fn leads_to_atomic(place: u64) -> bool {
+    const LONGEST: usize = 15;
+    let mut at = place;
+    for _ in 0..LONGEST {
+        // SAFETY: the stub's code, and then the access's, behind which more code follows.
+        let code = unsafe { (at as *const [u8; 8]).read_unaligned() };
+        let near = |n: usize, distance: i64| (at + n as u64).wrapping_add_signed(distance);
+        at = match code {
+            // The way out of the stub: `jmp`, `jc` (not taken, or to behind the prefix), `popfq`, `pop`, `lea rsp`.
+            [0xe9, a, b, c, d, ..] => near(5, i32::from_le_bytes([a, b, c, d]).into()),
+            [0xeb, a, ..] => near(2, i64::from(a as i8)),
+            [0x72, ..] => near(2, 0),
+            [0x9d | 0x58..=0x5f, ..] => near(1, 0),
+            [0x41, 0x58..=0x5f, ..] => near(2, 0),
+            [0x48, 0x8d, 0x64, 0x24, ..] => near(5, 0),
+            [0x48, 0x8d, 0xa4, 0x24, ..] => near(8, 0),
+            // Prefixes of the access.
+            [0xf0, ..] => return true,
+            [0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f, ..] => near(1, 0),
+            [opcode, ..] => return matches!(opcode, 0x86 | 0x87),
+        };
+    }
+    false
 }
 
 /// The Rust half of [`miss_crowded`].
@@ -345,7 +455,7 @@ extern "C" fn on_behind_call(frame: &mut Frame) {
 }
 
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
-extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
+extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
     tags::count(Counter::VsibCalls);
     faults::note_pc(frame.return_address);
     // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
@@ -362,6 +472,11 @@ extern "C" fn on_vsib(frame: &mut Frame, area: *const u8) {
         shared.push(Lane { addr, bytes, store, masked: false });
     }
     shared.require();
+    if WATCHED {
+        for &(addr, bytes) in lanes.as_slice() {
+            process::watch(frame.return_address, Lane { addr, bytes, store, masked: false }, false);
+        }
+    }
 }
 
 /// The Rust half of [`group`].
@@ -376,12 +491,20 @@ extern "C" fn on_group(frame: &mut Frame) {
 /// one node nothing is inaccessible, so most system calls are the program's own.
 pub fn addresses(run: Run) -> [u64; 7] {
     let syscall = if run == Run::Alone { syscall_alone as *const () } else { syscall as *const () };
-    let miss = if run == Run::Crowded { miss_crowded as *const () } else { miss as *const () };
+    let (string, vsib) = match run {
+        Run::Watched => (string_watched as *const (), vsib_watched as *const ()),
+        _ => (string as *const (), vsib as *const ()),
+    };
+    let miss = match run {
+        Run::Crowded => miss_crowded as *const (),
+        Run::Watched => miss_watched as *const (),
+        _ => miss as *const (),
+    };
     [
         miss as u64,
         poll as *const () as u64,
-        string as *const () as u64,
-        vsib as *const () as u64,
+        string as u64,
+        vsib as u64,
         syscall as u64,
         group as *const () as u64,
         shared_stack::gate as *const () as u64,

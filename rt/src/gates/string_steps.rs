@@ -8,6 +8,7 @@
 //! **Invariant**: between looking at the tags and the end of the real instruction nothing else runs on this thread.
 //! Source: SDM volume 2 (REP, MOVS, STOS, LODS, SCAS, CMPS), volume 1 section 7.3.9.
 
+use crate::node::access::Lane;
 use blizzard_contract::{BLOCK_BYTES, string_desc};
 use core::arch::asm;
 
@@ -142,6 +143,21 @@ pub unsafe fn perform(desc: u32, regs: &mut StringRegs, blocks: &mut impl Blocks
     if rep != 0 {
         regs.rcx = left;
     }
+}
+
+/// What an instruction has read and written, from its registers before it and behind it.
+pub fn touched(desc: u32, before: &StringRegs, behind: &StringRegs) -> [Lane; 2] {
+    let op = desc & string_desc::OP_MASK;
+    let size = 1u64 << (desc >> string_desc::SIZE_SHIFT & 3);
+    let lane = |from: u64, to: u64, store| {
+        let is_down = before.rflags & DF != 0;
+        // Downwards the first element is the highest.
+        let (addr, bytes) =
+            if is_down { (to.wrapping_add(size), from.wrapping_sub(to)) } else { (from, to.wrapping_sub(from)) };
+        Lane { addr, bytes, store, masked: false }
+    };
+    let writes_rdi = matches!(op, string_desc::MOVS | string_desc::STOS);
+    [lane(before.rsi, behind.rsi, false), lane(before.rdi, behind.rdi, writes_rdi)]
 }
 
 /// One function that executes one instruction form on [`StringRegs`].

@@ -24,16 +24,16 @@ use blizzard_contract::{Counter, string_desc};
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Shared memory as the string gate uses it.
-struct NodeBlocks {
+struct NodeBlocks<const WATCHED: bool> {
     frame: *mut Frame,
     vectors: u64,
     /// This thread is the one that may lose blocks.
     noted: bool,
 }
 
-impl Blocks for NodeBlocks {
+impl<const WATCHED: bool> Blocks for NodeBlocks<WATCHED> {
     fn accessible(&self, addr: u64, store: bool) -> bool {
-        tags::block_accessible(addr, store)
+        if WATCHED { tags::block_accessible(addr, store) } else { tags::code_allows(addr, store) }
     }
 
     fn runtime_address(&self, addr: u64) -> u64 {
@@ -74,8 +74,8 @@ impl Blocks for NodeBlocks {
     }
 }
 
-/// The Rust half. `vectors`: where xmm0-15 are saved. True: the program executes its own instruction, which stands at the frame's return address.
-pub extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
+/// The Rust half. `WATCHED`: what the instruction has touched is looked at. `vectors`: where xmm0-15 are saved. True: the program executes its own instruction, which stands at the frame's return address.
+pub extern "C" fn on_string<const WATCHED: bool>(frame: &mut Frame, vectors: u64) -> bool {
     tags::count(Counter::StringCalls);
     faults::note_pc(frame.return_address);
     let mut desc = frame.args[0] as u32;
@@ -98,9 +98,17 @@ pub extern "C" fn on_string(frame: &mut Frame, vectors: u64) -> bool {
         rflags: frame.rflags,
     };
     let noted = process::nodes() > 1 || owner::is_own_thread();
-    let mut blocks = NodeBlocks { frame: &raw mut *frame, vectors, noted };
+    let before = regs;
+    let mut blocks = NodeBlocks::<WATCHED> { frame: &raw mut *frame, vectors, noted };
     // SAFETY: the program executes this instruction with these registers; `NodeBlocks` grants what it touches.
     unsafe { string_steps::perform(desc, &mut regs, &mut blocks) };
+    if WATCHED {
+        // Behind the instruction's first byte: behind the gate is what follows it.
+        let place = instruction_of(frame.return_address).map_or(frame.return_address, |at| at + 1);
+        for lane in string_steps::touched(desc, &before, &regs) {
+            process::watch(place, lane, false);
+        }
+    }
     frame.gpr[RAX] = regs.rax;
     frame.gpr[RCX] = regs.rcx;
     frame.gpr[RSI] = regs.rsi;

@@ -10,8 +10,8 @@ use crate::kernel::limits;
 use crate::kernel::sys;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
 use blizzard_contract::{
-    self as contract, CONTEXT_BYTES, Counter, CrashRecord, LOWER_ARENAS, RegionHeader, SLOT_BYTES, SharedContext,
-    WaitRecord,
+    self as contract, BrokenPromise, CONTEXT_BYTES, Counter, CrashRecord, LOWER_ARENAS, RegionHeader, SLOT_BYTES,
+    SharedContext, WaitRecord,
 };
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::port::ProtocolId;
@@ -86,6 +86,12 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if header.rules_off != 0 && (!header.rules_off.is_multiple_of(8) || !inside(header.rules_off, least_rules)) {
         return Err("the rules of allocations are misplaced");
     }
+    let promises_bytes = contract::promises_bytes(header.nodes, header.segment_bytes);
+    if header.promises_off != 0
+        && (!header.promises_off.is_multiple_of(CONTEXT_BYTES) || !inside(header.promises_off, promises_bytes))
+    {
+        return Err("the records of stores are misplaced");
+    }
     if !ProtocolId::new(header.protocol).is_some_and(ProtocolId::is_sequentially_consistent) {
         return Err("it names a coherence protocol that this runtime does not have, or not for whole runs");
     }
@@ -126,6 +132,11 @@ impl Region {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { sys::mmap(0, header.total_bytes, rw, libc::MAP_SHARED, fd, 0) }
             .map_err(|e| Refusal::Kernel("map", e))?;
+        if header.promises_off != 0 {
+            let bytes = contract::promises_bytes(header.nodes, header.segment_bytes);
+            // SAFETY: advice, about a part of the mapping. A core dump would make a page of each hole.
+            let _ = unsafe { sys::madvise(base + header.promises_off, bytes, libc::MADV_DONTDUMP) };
+        }
         Ok(Region { base, header })
     }
 
@@ -166,6 +177,49 @@ impl Region {
     pub fn rules(&self) -> Option<(u64, u64)> {
         let RegionHeader { rules_off, total_bytes, .. } = self.header;
         (rules_off != 0).then(|| (self.base + rules_off, total_bytes - rules_off))
+    }
+
+    /// Whether somebody looks at the promises of protocols.
+    #[inline]
+    pub fn has_promises(&self) -> bool {
+        self.header.promises_off != 0
+    }
+
+    /// A word of [`contract::PromisesHead`], by its offset there.
+    fn promises_word(&self, offset: usize) -> &AtomicU64 {
+        assert!(self.has_promises() && offset < size_of::<contract::PromisesHead>());
+        // SAFETY: inside the mapping, aligned, and used atomically by everyone.
+        unsafe { AtomicU64::from_ptr((self.base + self.header.promises_off + offset as u64) as *mut u64) }
+    }
+
+    /// See [`contract::PromisesHead::flushes`].
+    pub fn flushes(&self, node: NodeId) -> &AtomicU64 {
+        self.promises_word(offset_of!(contract::PromisesHead, flushes) + 8 * node.index())
+    }
+
+    /// Leaves which promise is broken; false if somebody has done so.
+    pub fn break_promise(&self, by: NodeId, storer: NodeId, place: u64) -> bool {
+        let word = |at: usize| self.promises_word(offset_of!(contract::PromisesHead, broken) + at);
+        let is_claimed = word(offset_of!(BrokenPromise, is_claimed));
+        if is_claimed.swap(1, Ordering::Relaxed) != 0 {
+            return false;
+        }
+        word(offset_of!(BrokenPromise, by)).store(by.index() as u64, Ordering::Relaxed);
+        word(offset_of!(BrokenPromise, storer)).store(storer.index() as u64, Ordering::Relaxed);
+        word(offset_of!(BrokenPromise, place)).store(place, Ordering::Relaxed);
+        true
+    }
+
+    /// What a node has stored last to the word at that distance from the segment's start: stamp and place of a [`contract::StoreRecord`].
+    pub fn store_record(&self, node: NodeId, distance: u64) -> [&AtomicU64; 2] {
+        let RegionHeader { nodes, segment_bytes, promises_off, .. } = self.header;
+        assert!(self.has_promises() && (node.index() as u32) < nodes && distance < segment_bytes);
+        let records = node.index() as u64 * contract::promise_records_bytes(segment_bytes);
+        let own = distance / contract::PROMISE_WORD_BYTES * size_of::<contract::StoreRecord>() as u64;
+        let at = self.base + promises_off + CONTEXT_BYTES + records + own;
+        let words = [offset_of!(contract::StoreRecord, stamp), offset_of!(contract::StoreRecord, place)];
+        // SAFETY: inside the mapping, aligned, and used atomically by everyone.
+        words.map(|word| unsafe { AtomicU64::from_ptr((at + word as u64) as *mut u64) })
     }
 
     /// Nonzero: the run ends, stop waiting.

@@ -250,18 +250,53 @@ pub struct InvalidTags {
     pub bytes: u64,
 }
 
+/// Maps so many Invalid tags, and one of private memory, in a place of their own.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// The file's bytes are tags that nobody changes.
+pub(crate) unsafe fn map_tags_apart(total: u64, fill: InvalidTags) -> Result<u64, MapError> {
+    let bytes = total + CONTEXT_BYTES;
+    limits::make_room(bytes, true);
+    // SAFETY: a new mapping, which the tags then take the place of.
+    unsafe {
+        let at = sys::mmap(0, bytes, RW, PRIVATE, -1, 0).map_err(|errno| MapError {
+            what: "segment's tags",
+            addr: 0,
+            bytes,
+            errno,
+        })?;
+        repeat(at, total, fill)?;
+        Ok(at)
+    }
+}
+
 /// Maps Invalid tags over part of the tag table again and again.
 ///
 /// # Safety
 /// The range is part of the tag table, and no tag of it was used; the file's bytes are tags that nobody changes.
 pub(crate) unsafe fn repeat_over_tags(base: u64, total: u64, fill: InvalidTags) -> Result<(), MapError> {
+    // SAFETY: passed on from the caller.
+    unsafe { repeat(base, total, fill)? };
+    if let Some([from, to]) = CHANGEABLE.iter().find(|[_, to]| to.load(Ordering::Relaxed) == 0) {
+        from.store(base, Ordering::Relaxed);
+        to.store(base + total, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// Nothing relies on what lies there; the file's bytes are tags that nobody changes.
+unsafe fn repeat(base: u64, total: u64, fill: InvalidTags) -> Result<(), MapError> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
     limits::make_room_for_data(total);
     let mut done = 0;
     while done < total {
         let bytes = fill.bytes.min(total - done);
         let addr = base + done;
-        // SAFETY: inside the tag table, which is the runtime's own. A private mapping: writes stay in this node.
+        // SAFETY: passed on from the caller. A private mapping: writes stay in this node.
         unsafe { sys::mmap(addr, bytes, RW, flags, fill.fd, fill.offset) }.map_err(|errno| MapError {
             what: "segment's tags",
             addr,
@@ -272,10 +307,6 @@ pub(crate) unsafe fn repeat_over_tags(base: u64, total: u64, fill: InvalidTags) 
     }
     // SAFETY: mapped just now.
     unsafe { advise_sparse(base, total) };
-    if let Some([from, to]) = CHANGEABLE.iter().find(|[_, to]| to.load(Ordering::Relaxed) == 0) {
-        from.store(base, Ordering::Relaxed);
-        to.store(base + total, Ordering::Relaxed);
-    }
     Ok(())
 }
 

@@ -52,9 +52,9 @@ impl Space {
     ///
     /// # Safety
     /// [`program::map_segment`] has mapped a segment of `bytes` bytes, and [`program::invalidate_segment`] its tags.
-    pub const unsafe fn program(bytes: u64) -> Space {
+    pub unsafe fn program(bytes: u64) -> Space {
         // SAFETY: passed on from the caller.
-        unsafe { Space::of(program::PROGRAM, bytes) }
+        unsafe { Space::of(program::segment(), bytes) }
     }
 }
 

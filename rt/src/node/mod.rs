@@ -24,6 +24,9 @@ pub mod nudge;
 // Makes the blocks of an access accessible at once.
 pub mod access;
 
+// Whether accesses keep the promises of protocols.
+pub mod promises;
+
 // The program's handlers, as the node knows them.
 pub mod user_handlers;
 

@@ -67,6 +67,8 @@ pub enum Run {
     Several,
     /// Two nodes or more for each processor.
     Crowded,
+    /// Several nodes, each of whose accesses is looked at.
+    Watched,
 }
 
 /// Kinds of runs.
@@ -304,6 +306,7 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
         let Identity { nodes, node, launched } = identity();
         let run = match launched {
             _ if nodes == 1 => Run::Alone,
+            Some((region, _)) if region.has_promises() => Run::Watched,
             // Code without polls would leave the doorbell unanswered.
             Some((region, _)) if 2 * region.header().cpus <= nodes && !cfg!(feature = "guard") => Run::Crowded,
             _ => Run::Several,
@@ -371,6 +374,9 @@ unsafe fn start_launched(boot: Boot) {
             or_fail(segment::map_contexts(Some((boot.fd, &header, me))));
             or_fail(program::map_segment(header.segment_bytes));
             or_fail(program::invalidate_segment(boot.fd, &header));
+            if region.has_promises() {
+                or_fail(program::keep_tags_apart(boot.fd, &header));
+            }
             region.context(me).set_stack_top(require_memory(own_stack::prepare()));
             let space = Space::program(header.segment_bytes);
             (*GLOBAL.node.get()).write(require_memory(Node::new(region, me, space)));
@@ -475,6 +481,15 @@ pub fn miss_lanes(lanes: &[Lane]) {
         node.access_lanes(lanes);
         node.leave();
     });
+}
+
+/// Looks whether an access keeps the promise of its memory's protocol; `place`: the return address of the gate that the program has entered for it.
+/// `is_atomic`: as in [`Node::watch`].
+pub fn watch(place: u64, lane: Lane, is_atomic: bool) {
+    if is_several() {
+        // SAFETY: as in `miss`.
+        unsafe { (*GLOBAL.node.get()).assume_init_ref() }.watch(place, lane, is_atomic);
+    }
 }
 
 /// [`enter`] for what the program's own code does between two of its instructions.

@@ -4,7 +4,7 @@
 
 use crate::kernel::owned::PerProcess;
 use crate::memory::access_control::interface::AccessControl;
-use crate::memory::access_control::program::{PROGRAM, in_segment};
+use crate::memory::access_control::program::{self, PROGRAM, in_segment};
 use blizzard_contract::{self as contract, Counter};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -42,6 +42,11 @@ pub fn detach() {
 
 /// Whether the block that holds `addr` allows the access now. Addresses outside the segment are private: always.
 pub fn block_accessible(addr: u64, store: bool) -> bool {
+    !in_segment(addr) || program::allows(addr, store)
+}
+
+/// [`block_accessible`] where the tags that hold are those that code tests.
+pub fn code_allows(addr: u64, store: bool) -> bool {
     !in_segment(addr) || PROGRAM.allows(addr, store)
 }
 

@@ -95,6 +95,10 @@ pub struct RunCommand {
     /// Let the kernel write a core file of a node that dies, and say where it is
     #[arg(long, conflicts_with_all = ["hosts", "hostfile"], help_heading = "Debugging")]
     core: bool,
+    /// End the run at the first access against what the protocol of its memory promises (`update`: two writers, a load before the flush), and name both lines.
+    /// Each access to shared memory enters the runtime: much slower
+    #[arg(long, conflicts_with_all = ["hosts", "hostfile"], help_heading = "Debugging")]
+    pub(super) debug_protocols: bool,
     #[command(flatten)]
     debugger: DebuggerOptions,
     #[command(flatten)]
@@ -112,7 +116,12 @@ impl RunCommand {
     }
 
     /// The same. `learn`: the user wants to know what it has learnt, and perhaps to have it in a file.
-    pub fn run(self, learn: Option<Option<&Path>>) -> Result<ExitCode> {
+    pub fn run(mut self, learn: Option<Option<&Path>>) -> Result<ExitCode> {
+        if self.debug_protocols {
+            // Each access has a test of its own, which says exactly what it touches.
+            let passes = &mut self.options.passes;
+            (passes.no_merge, passes.no_across, passes.no_strips, self.no_learn) = (true, true, true, true);
+        }
         if self.hosts.is_some() || self.hostfile.is_some() {
             return self.run_on_hosts(learn.is_some());
         }
@@ -207,6 +216,7 @@ impl RunCommand {
             cores: self.core,
             tag_output: self.tag_output,
             arg0: self.program.command.first().cloned(),
+            watches_promises: self.debug_protocols,
             ..common
         }
     }

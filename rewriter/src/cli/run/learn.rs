@@ -29,6 +29,9 @@ impl LearnCommand {
         if self.run.options.access == Some(Access::Tests) || self.run.no_learn {
             return Err(Error::new("only guarded code learns").help("leave out --access tests and --no-learn"));
         }
+        if self.run.debug_protocols {
+            return Err(Error::new("--debug-protocols: such a run learns nothing").help("use it with `blizzard run`"));
+        }
         let mut run = self.run;
         run.options.access = Some(Access::Guard);
         run.run(Some(self.output.as_deref()))

@@ -34,6 +34,8 @@ pub struct Crash {
     pub fault: Option<Fault>,
     /// An address in shared memory that it was about, and the allocation that it lies in or behind.
     pub allocation: Option<(u64, Allocation)>,
+    /// The node whose store this one should not have met, and where that store is.
+    pub storer: Option<(u32, Frame)>,
     /// The innermost first.
     pub frames: Vec<Frame>,
     /// The process, and the folder that it ran in.
@@ -107,9 +109,10 @@ pub fn look(own: Own, region: &Region, crashes: &mut Vec<Crash>) {
         let frames = memory.as_ref().map(|memory| unwind::frames(memory, &record.registers)).unwrap_or_default();
         let fault = memory.as_ref().and_then(|memory| fault(memory, &record));
         let allocation = allocation(own, region, record.address);
+        let storer = storer(own, region, number);
         let folder = |pid: Pid| std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).ok();
         let process = pid.and_then(|pid| Some((pid, folder(pid)?)));
-        crashes.push(Crash { node: number, signal: record.signal, fault, allocation, frames, process });
+        crashes.push(Crash { node: number, signal: record.signal, fault, allocation, storer, frames, process });
         region.let_go(number);
     }
 }
@@ -124,6 +127,16 @@ fn allocation(own: Own, region: &Region, address: u64) -> Option<(u64, Allocatio
         let memory = own.living(region, number).and_then(ProcessMemory::of)?;
         Some((address, allocations::around(&memory, records, address)?))
     })
+}
+
+/// The store that a node should not have met.
+fn storer(own: Own, region: &Region, by: u32) -> Option<(u32, Frame)> {
+    let broken = region.broken_promise(by)?;
+    let number = own.numbers().find(|&number| u64::from(number) == broken.storer)?;
+    let memory = own.living(region, number).and_then(ProcessMemory::of)?;
+    // Its stack is what it is now: only the way out of inserted code is of use.
+    let frames = unwind::frames_of_call(&memory, broken.place, contract::CONTEXT_SHARED);
+    Some((number, frames.into_iter().next()?))
 }
 
 fn is_shared(address: u64) -> bool {

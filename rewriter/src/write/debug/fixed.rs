@@ -42,9 +42,10 @@ fn units(bytes: &[u8]) -> impl Iterator<Item = UnitOf> + '_ {
     })
 }
 
-/// Addresses and lengths of `.debug_aranges`.
-pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
+/// Addresses and lengths of `.debug_aranges`. The section anew where it must be longer: code with full versions lies in two ranges.
+pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> Option<Vec<u8>> {
     let bytes = sections.bytes(Id::Aranges);
+    let (mut new, mut more) = (bytes.to_vec(), Vec::new());
     for unit in units(bytes) {
         // length, version 2, offset, address size 1, segment size 1; tuples are aligned to their size.
         let sizes = unit.start + unit.length + 2 + unit.offset;
@@ -52,16 +53,30 @@ pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
             continue;
         }
         let first = unit.start + (sizes + 2 - unit.start).next_multiple_of(16);
+        let mut full_ranges = Vec::new();
         for at in (first..unit.end.saturating_sub(15)).step_by(16) {
             let (Some(from), Some(length)) = (word(bytes, at), word(bytes, at + 8)) else { break };
             if from == 0 && length == 0 {
                 continue;
             }
             let (begin, stop) = range(map, from, from.wrapping_add(length));
-            out.patch(sections, Id::Aranges, at, &begin.to_le_bytes());
-            out.patch(sections, Id::Aranges, at + 8, &stop.wrapping_sub(begin).to_le_bytes());
+            let tuple = [begin.to_le_bytes(), stop.wrapping_sub(begin).to_le_bytes()].concat();
+            out.patch(sections, Id::Aranges, at, &tuple);
+            new[at..at + 16].copy_from_slice(&tuple);
+            let full = map.full(Vaddr(from)..Vaddr(from.wrapping_add(length)));
+            if let (Some((_, first)), Some((_, last))) = (full.first(), full.last()) {
+                full_ranges.extend([first.start.0, last.end.0 - first.start.0].map(u64::to_le_bytes).as_flattened());
+            }
+        }
+        if !full_ranges.is_empty() && unit.length == 4 {
+            // A set more for the same unit; its last tuple is zero.
+            let behind_length = &bytes[unit.start + unit.length..first];
+            more.extend(((behind_length.len() + full_ranges.len() + 16) as u32).to_le_bytes());
+            more.extend([behind_length, &full_ranges, &[0; 16]].concat());
         }
     }
+    // Sets begin at multiples of what their tuples are aligned to.
+    (!more.is_empty()).then(|| [new, more].concat())
 }
 
 /// Code addresses in `.debug_addr`.

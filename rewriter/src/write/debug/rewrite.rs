@@ -57,11 +57,12 @@ pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces:
         let _ = work.unit(header, Id::Types);
     }
     let Rewrite { lines, ranges, locations, .. } = work;
-    fixed::aranges(&mut out, &sections, map);
+    let aranges = fixed::aranges(&mut out, &sections, map);
     fixed::addresses(&mut out, &sections, map);
     fixed::gdb_index(&mut out, &sections, map);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let new = [
+        (Id::Aranges, aranges),
         (Id::Frame, debug_frame::build_debug(sections.bytes(Id::Frame), &tail, map)),
         (Id::Line, (!lines.is_empty()).then_some(lines)),
         (Id::RngLists, ranges.finish()),

@@ -25,22 +25,30 @@ const _: () = assert!(SEGMENT_BASE.is_multiple_of(RANGE_ALIGN));
 
 /// Access control by memory that faults.
 #[derive(Clone, Copy, Debug)]
-pub struct Guard;
+pub struct Guard {
+    /// Where the tag of address 0 would lie.
+    tags: u64,
+}
 
 impl Guard {
     /// The program's.
-    pub const PROGRAM: Guard = Guard;
+    pub const PROGRAM: Guard = Guard { tags: TAGS };
+
+    /// The program's shared memory, the tags of the segment and of the block behind it at `tags`.
+    pub const fn apart(tags: u64) -> Guard {
+        Guard { tags: tags - (SEGMENT_BASE >> BLOCK_SHIFT) }
+    }
 
     #[inline]
-    fn cell(addr: u64) -> &'static AtomicU8 {
-        let at = TAGS + (addr >> BLOCK_SHIFT);
-        // SAFETY: the table covers all addresses that programs have.
+    fn cell(&self, addr: u64) -> &'static AtomicU8 {
+        let at = self.tags + (addr >> BLOCK_SHIFT);
+        // SAFETY: the table covers all addresses that programs have; where tags lie apart, `apart`'s caller asks for those of the segment alone.
         unsafe { AtomicU8::from_ptr(at as *mut u8) }
     }
 
     #[inline]
-    fn byte(addr: u64) -> u8 {
-        Guard::cell(addr).load(Ordering::Relaxed)
+    fn byte(&self, addr: u64) -> u8 {
+        self.cell(addr).load(Ordering::Relaxed)
     }
 
     /// What holds for a block with this tag, and for one with that tag behind it.
@@ -275,7 +283,7 @@ impl AccessControl for Guard {
 
     #[inline]
     fn tag(&self, addr: u64) -> Option<Tag> {
-        match Guard::byte(addr) & OWN {
+        match self.byte(addr) & OWN {
             0 | tags::WRITABLE => Some(Tag::Writable),
             tags::READONLY => Some(Tag::ReadOnly),
             tags::INVALID => Some(Tag::Invalid),
@@ -286,7 +294,7 @@ impl AccessControl for Guard {
 
     #[inline]
     fn allows(&self, addr: u64, store: bool) -> bool {
-        let tag = Guard::byte(addr);
+        let tag = self.byte(addr);
         tag == 0 || tag & allowing(store) != 0
     }
 
@@ -297,11 +305,11 @@ impl AccessControl for Guard {
         let last = addr + bytes - BLOCK_BYTES;
         let inner = own | Guard::both(own, own);
         for block in (addr..last).step_by(BLOCK_BYTES as usize) {
-            Guard::cell(block).store(inner, Ordering::Relaxed);
+            self.cell(block).store(inner, Ordering::Relaxed);
         }
-        Guard::cell(last).store(own | Guard::both(own, Guard::byte(last + BLOCK_BYTES)), Ordering::Relaxed);
+        self.cell(last).store(own | Guard::both(own, self.byte(last + BLOCK_BYTES)), Ordering::Relaxed);
         if !addr.is_multiple_of(RANGE_ALIGN) {
-            let front = Guard::cell(addr - BLOCK_BYTES);
+            let front = self.cell(addr - BLOCK_BYTES);
             let tag = front.load(Ordering::Relaxed) & OWN;
             front.store(tag | Guard::both(tag, own), Ordering::Relaxed);
         }

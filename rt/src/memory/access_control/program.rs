@@ -3,14 +3,16 @@
 //! Purpose: here the kind is chosen, at compile time. Input: any addresses of the program. Output: where the bytes are; private memory is where the program
 //! has it. Whoever reads or writes the program's memory at an address that may be shared asks here, or the node's [`crate::memory::tags::Space`].
 
+use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 #[cfg(feature = "guard")]
 use crate::memory::access_control::guard::Guard;
 use crate::memory::access_control::interface::AccessControl;
 #[cfg(not(feature = "guard"))]
 use crate::memory::access_control::tag_tests::TagTests;
-use crate::memory::segment::{InvalidTags, MapError};
-use blizzard_contract::{RegionHeader, SEGMENT_BASE, SEGMENT_SHIFT};
+use crate::memory::segment::{self, InvalidTags, MapError};
+use blizzard_contract::{BLOCK_SHIFT, RegionHeader, SEGMENT_BASE, SEGMENT_SHIFT, USER_BASE};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The kind.
 #[cfg(not(feature = "guard"))]
@@ -54,6 +56,38 @@ pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), M
     unsafe { PROGRAM.invalidate(SEGMENT_BASE, header.segment_bytes, tags) }
 }
 
+/// Where the tags of the segment lie that hold; 0: where code looks for them.
+static APART: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
+
+/// Lets the segment's tags lie apart from those that code tests. These stay Invalid: each access enters the runtime.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As [`invalidate_segment`], after it, and before anybody else has used the segment.
+pub unsafe fn keep_tags_apart(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
+    let fill = InvalidTags { fd, offset: header.fill_off, bytes: header.fill_bytes };
+    // SAFETY: passed on from the caller.
+    let at = unsafe { segment::map_tags_apart(header.segment_bytes >> BLOCK_SHIFT, fill) }?;
+    APART.store(at, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The segment with the tags that hold.
+pub fn segment() -> Chosen {
+    match APART.load(Ordering::Relaxed) {
+        0 => PROGRAM,
+        tags => Chosen::apart(tags),
+    }
+}
+
+/// Whether the tag of the minimum block at `addr` allows the access now; of [`in_segment`].
+#[inline]
+pub fn allows(addr: u64, store: bool) -> bool {
+    if addr >= USER_BASE { PROGRAM.allows(addr, store) } else { segment().allows(addr, store) }
+}
+
 /// Makes the segment and its tags what they were at the start.
 ///
 /// # Errors
@@ -63,7 +97,13 @@ pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), M
 /// As [`AccessControl::forget`].
 pub unsafe fn forget_segment(bytes: u64) -> sys::Result<()> {
     // SAFETY: passed on from the caller.
-    unsafe { PROGRAM.forget(SEGMENT_BASE, bytes) }
+    unsafe {
+        PROGRAM.forget(SEGMENT_BASE, bytes)?;
+        match APART.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            tags => sys::madvise(tags, bytes >> BLOCK_SHIFT, libc::MADV_DONTNEED),
+        }
+    }
 }
 
 /// Whether `addr` lies where only shared memory can lie.

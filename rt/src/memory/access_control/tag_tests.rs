@@ -33,6 +33,11 @@ impl TagTests {
         TagTests { memory, tags }
     }
 
+    /// The program's shared memory, its tags at `tags`.
+    pub const fn apart(tags: u64) -> TagTests {
+        TagTests { tags, ..TagTests::PROGRAM }
+    }
+
     #[inline]
     fn tag_address(self, addr: u64) -> u64 {
         // Signed: private memory has tags, too.

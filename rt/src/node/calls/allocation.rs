@@ -69,6 +69,7 @@ impl Node {
             self.zero(chunk.addr, chunk.bytes);
             // Whoever has copies from before finds zeros, however it learns of the address.
             self.flush();
+            self.forget_stores(chunk.addr, chunk.bytes);
         }
         self.count(Counter::Allocations);
         self.context.add_alone(Counter::AllocatedBytes, chunk.bytes);

@@ -53,6 +53,8 @@ impl Node {
         if self.members.created + 1 >= nodes {
             self.fail(format_args!("{}", NoNodeLeft(nodes)));
         }
+        // The new node begins with what there is.
+        self.end_promises();
         // It counts from here on: created after the release, it sends messages before its `fork` has returned in this process.
         self.members.created += 1;
         PARENT.store(sys::getppid(), Ordering::Relaxed);

@@ -83,6 +83,8 @@ impl Node {
     pub fn flush(&mut self) {
         if self.engine.flushes() {
             self.remote_fence();
+        } else {
+            self.end_promises();
         }
     }
 
@@ -107,5 +109,6 @@ impl Node {
                 self.wait(Wait::Other, |node| node.engine.is_leaving(k) != Some(true));
             }
         }
+        self.end_promises();
     }
 }

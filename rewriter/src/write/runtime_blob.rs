@@ -388,8 +388,8 @@ mod tests {
         }
         assert!(decoded > 1000, "the text was not found");
         assert_eq!(
-            xsaves, 3,
-            "the gather gate captures the vector registers, and so does who calls the program's handlers, in either of two ways"
+            xsaves, 4,
+            "two gather gates capture the vector registers, and so does who calls the program's handlers, in either of two ways"
         );
     }
 

@@ -194,10 +194,10 @@ vsib_gate! {
 }
 
 vsib_gate! {
-    /// [`vsib`] in a run whose accesses are looked at.
+    /// [`vsib()`] in a run whose accesses are looked at.
     ///
     /// # Safety
-    /// As [`vsib`].
+    /// As [`vsib()`].
     vsib_watched, on_vsib::<true>
 }
 

@@ -1,6 +1,6 @@
 //! The signal by which peers call this node.
 //!
-//! Purpose: a node that is in a system call, or in code without polls, answers its peers. Input: the context that [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL)
+//! Purpose: a node that is in a system call, or in code without polls, answers its peers. Input: the context that [`CALL_SIGNAL`]
 //! has interrupted. Output: requests answered, or the call taken back to the gate, or a reminder.
 //!
 //! | where it has interrupted | what is done |

@@ -7,7 +7,7 @@
 //! delivered at once. Input: actions of the program. Output: [`entry`] installed in place of each of its handlers, which
 //! jumps to the handler with the frame that the kernel built.
 //! **Invariants**
-//! * In runs of several nodes SIGSYS, SIGTRAP and [`CALL_SIGNAL`](blizzard_contract::CALL_SIGNAL) belong to the runtime: their actions are recorded for the program and never installed, and
+//! * In runs of several nodes SIGSYS, SIGTRAP and [`CALL_SIGNAL`] belong to the runtime: their actions are recorded for the program and never installed, and
 //!   no mask blocks them. The program's handler of SIGTRAP gets what is no trap byte's from [`crate::gates::trap`].
 //! * What is put off keeps the rules of [`put_off`].
 //!

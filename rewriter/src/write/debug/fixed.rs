@@ -61,7 +61,6 @@ pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> 
             }
             let (begin, stop) = range(map, from, from.wrapping_add(length));
             let tuple = [begin.to_le_bytes(), stop.wrapping_sub(begin).to_le_bytes()].concat();
-            out.patch(sections, Id::Aranges, at, &tuple);
             new[at..at + 16].copy_from_slice(&tuple);
             let full = map.full(Vaddr(from)..Vaddr(from.wrapping_add(length)));
             if let (Some((_, first)), Some((_, last))) = (full.first(), full.last()) {
@@ -75,8 +74,12 @@ pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> 
             more.extend([behind_length, &full_ranges, &[0; 16]].concat());
         }
     }
+    if more.is_empty() {
+        out.patch(sections, Id::Aranges, 0, &new);
+        return None;
+    }
     // Sets begin at multiples of what their tuples are aligned to.
-    (!more.is_empty()).then(|| [new, more].concat())
+    Some([new, more].concat())
 }
 
 /// Code addresses in `.debug_addr`.

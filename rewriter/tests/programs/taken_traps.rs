@@ -411,14 +411,20 @@ fn a_filter_of_system_calls_is_not_provoked() {
     rewritten(folder.path(), &source, &["-O1", "-static"], &[]);
     let (_, stats) = run_on(folder.path(), 2, &["./rewritten"]);
     assert_eq!((&stats["trap_places"][0]["kept"], &stats["totals"]["traps"]), (&"filter".into(), &2000.into()));
-    // One that the process begins with.
-    let source = filter.to_owned()
-        + "\n#include <unistd.h>\nint main(int c, char **v) { (void)c; forbid(); execv(v[1], v + 1); return 1; }";
-    std::fs::write(folder.path().join("before.c"), source).unwrap();
-    assert!(tool("gcc").args(["before.c", "-o", "before"]).current_dir(&folder).status().unwrap().success());
+    // One that the process begins with. Those of containers refuse something else, and end nobody.
     rewritten(folder.path(), &entered_in_the_middle(""), &["-O1", "-static"], &[]);
-    let output = Command::new("./before").arg("./rewritten").current_dir(&folder).output().unwrap();
-    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"1\n"[..]));
+    for (filter, jump) in [(filter.to_owned(), false), (filter.replace("SYS_membarrier", "SYS_mount"), true)] {
+        let source = filter
+            + "\n#include <unistd.h>\nint main(int c, char **v) { (void)c; forbid(); execv(v[1], v + 1); return 1; }";
+        std::fs::write(folder.path().join("before.c"), source).unwrap();
+        assert!(tool("gcc").args(["before.c", "-o", "before"]).current_dir(&folder).status().unwrap().success());
+        let run = [BLIZZARD, "run", "--stats", "stats", "--", "./rewritten"];
+        let output = Command::new("./before").args(run).current_dir(&folder).output().unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"1\n"[..]), "{jump}");
+        let stats = std::fs::read(folder.path().join("stats")).unwrap();
+        let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+        assert_eq!(stats["trap_places"][0]["jump"], jump, "{stats}");
+    }
 }
 
 /// A function of four bytes is the last of its page. Behind it are constants, or variables, that a jump of five bytes would take for its own.

@@ -31,58 +31,47 @@ use crate::tempest::faults;
 use blizzard_contract::{Counter, VsibDesc, miss_desc};
 use core::arch::naked_asm;
 
-/// `GATE_MISS`: on return every block of the range allows the access. Clobbers nothing.
-///
-/// # Safety
-/// Called from rewritten code with the two stack arguments of [`miss_desc`].
-#[unsafe(naked)]
-pub unsafe extern "C" fn miss() {
-    naked_asm!(
-        ".cfi_startproc",
-        save!(),
-        "mov rdi, rbp",
-        "call {rust}",
-        restore!(),
-        "ret 16", // the descriptor and the address
-        ".cfi_endproc",
-        rust = sym on_miss,
-    )
+macro_rules! miss_gate {
+    ($(#[$doc:meta])* $name:ident, $rust:path) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                save!(),
+                "mov rdi, rbp",
+                "call {rust}",
+                restore!(),
+                "ret 16", // the descriptor and the address
+                ".cfi_endproc",
+                rust = sym $rust,
+            )
+        }
+    };
 }
 
-/// [`miss`] in a run with fewer processors than nodes.
-///
-/// # Safety
-/// As [`miss`].
-#[unsafe(naked)]
-pub unsafe extern "C" fn miss_crowded() {
-    naked_asm!(
-        ".cfi_startproc",
-        save!(),
-        "mov rdi, rbp",
-        "call {rust}",
-        restore!(),
-        "ret 16",
-        ".cfi_endproc",
-        rust = sym on_miss_crowded,
-    )
+miss_gate! {
+    /// `GATE_MISS`: on return every block of the range allows the access. Clobbers nothing.
+    ///
+    /// # Safety
+    /// Called from rewritten code with the two stack arguments of [`miss_desc`].
+    miss, on_miss
 }
 
-/// [`miss`] in a run whose accesses are looked at.
-///
-/// # Safety
-/// As [`miss`].
-#[unsafe(naked)]
-pub unsafe extern "C" fn miss_watched() {
-    naked_asm!(
-        ".cfi_startproc",
-        save!(),
-        "mov rdi, rbp",
-        "call {rust}",
-        restore!(),
-        "ret 16",
-        ".cfi_endproc",
-        rust = sym on_miss_watched,
-    )
+miss_gate! {
+    /// [`miss`] in a run with fewer processors than nodes.
+    ///
+    /// # Safety
+    /// As [`miss`].
+    miss_crowded, on_miss_crowded
+}
+
+miss_gate! {
+    /// [`miss`] in a run whose accesses are looked at.
+    ///
+    /// # Safety
+    /// As [`miss`].
+    miss_watched, on_miss_watched
 }
 
 /// `GATE_POLL`: runs what waits behind the doorbell. Clobbers nothing.

@@ -19,6 +19,8 @@ pub mod later;
 
 pub mod limits;
 
+pub mod filters;
+
 pub mod near;
 
 pub mod own_memory;

@@ -7,7 +7,7 @@
 use crate::kernel::limits;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 const BYTES: u64 = 1 << 30;
 /// Kept free of the runtime's own mappings.
@@ -20,19 +20,6 @@ const PAGE: u64 = 4096;
 static BASE: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 /// Stretches that are taken, of two pages at most; 0: none.
 static TAKEN: PerProcess<[AtomicU64; MOST]> = PerProcess::new([const { AtomicU64::new(0) }; MOST]);
-
-/// No more are taken.
-static CLOSED: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(false));
-
-/// From here on system calls that make code may be forbidden.
-pub fn close() {
-    CLOSED.store(true, Ordering::Relaxed);
-}
-
-/// Whether they may be.
-pub fn is_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed)
-}
 
 /// Keeps them. Before anything else is mapped that is large: the kernel maps what comes next below the program.
 pub fn reserve() {

@@ -7,7 +7,7 @@
 //!
 //! Limits: whoever blocks or ignores SIGILL dies at such a byte. Source: SDM volume 2 (PUSH: 06 is none in 64-bit mode); ptrace(2); proc(5).
 
-use crate::kernel::near;
+use crate::kernel::filters;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
@@ -34,7 +34,7 @@ pub fn watch() {
     let got = status.and_then(|file| sys::read(file.0, &mut text)).unwrap_or(0);
     WATCHED.store(is_set(&text[..got], b"\nTracerPid:\t"), Ordering::Relaxed);
     if is_set(&text[..got], b"\nSeccomp:\t") {
-        near::close();
+        filters::begin_with_one();
     }
     catch_up();
 }

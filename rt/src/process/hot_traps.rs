@@ -22,6 +22,7 @@
 //! A refusal costs speed only, and is told of ([`Kept`]). Source: the punned jumps of e9patch (Duck, Gao, Roychoudhury, PLDI 2020); SDM volume 3, 8.1.3 (cross-modifying code);
 //! membarrier(2).
 
+use crate::kernel::filters;
 use crate::kernel::near;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
@@ -128,7 +129,7 @@ fn place_of(name: u64, new: u32) -> &'static AtomicU32 {
 /// Writes a jump at the trap byte `at`, if it can, to `new` or to where a context goes on that continues there.
 #[inline(never)]
 fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
-    if near::is_closed() {
+    if !filters::allow_membarrier() {
         return Err(Kept::Filter);
     }
     if !MODULES.takes_jumps(at) {

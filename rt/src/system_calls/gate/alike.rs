@@ -2,8 +2,8 @@
 //!
 //! Input: a column's action, and the call, its memory accessible. Output: its result, if it has been made here.
 
+use crate::kernel::filters;
 use crate::kernel::limits;
-use crate::kernel::near;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
 use crate::memory::access_control::program;
@@ -42,7 +42,7 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
         }
         Action::LeaveTrapBytes | Action::KeepDispatch(_) => {
             if call.nr == libc::SYS_seccomp || call.args[0] == libc::PR_SET_SECCOMP as u64 {
-                near::close();
+                filters::close();
             }
             None
         }

@@ -34,7 +34,7 @@ const MAY_POINT: [(&str, &str); 24] = [
     ("gates/alloc_rules", "the run's region, and the entry's frame"),
     ("gates/blizzard_h", "results and private memory of the caller"),
     ("gates/entries", "the frame, and descriptions that the rewriter wrote"),
-    ("process/hot_traps", "pages of code, the context page"),
+    ("process/trap_bytes/hot_traps", "pages of code, the context page"),
     ("gates/trap", "a page of code"),
     ("system_calls/execution/stubs", "labels"),
     ("system_calls/execution/put_off", "the information of a signal"),

@@ -10,11 +10,11 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
 use crate::libraries::modules::{Found, MODULES};
-use crate::process::hot_traps;
 use crate::process::own_stack;
 use crate::process::process;
 use crate::process::resume;
 use crate::process::tags;
+use crate::process::trap_bytes::hot_traps;
 use crate::system_calls::execution::{signal_sets, situation};
 use crate::system_calls::signals::alternate_stack::handler_entry;
 use crate::system_calls::signals::dying;

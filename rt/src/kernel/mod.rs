@@ -19,8 +19,6 @@ pub mod later;
 
 pub mod limits;
 
-pub mod filters;
-
 pub mod near;
 
 pub mod own_memory;

@@ -27,11 +27,8 @@ pub mod frame;
 // Continuing between a check and what it covers.
 pub mod resume;
 
-// Trap bytes that are hit again and again.
-pub mod hot_traps;
-
-// Trap bytes where a debugger watches.
-pub mod debugged;
+// What becomes of trap bytes.
+pub mod trap_bytes;
 
 // The piece of a string instruction that is executed.
 pub mod string_piece;

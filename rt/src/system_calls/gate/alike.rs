@@ -2,12 +2,12 @@
 //!
 //! Input: a column's action, and the call, its memory accessible. Output: its result, if it has been made here.
 
-use crate::kernel::filters;
 use crate::kernel::limits;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::redirect;
 use crate::memory::access_control::program;
 use crate::process::process;
+use crate::process::trap_bytes::filters;
 use crate::system_calls::execution::call::Call;
 use crate::system_calls::gate::{loading, own_file};
 use crate::system_calls::signals::alternate_stack;

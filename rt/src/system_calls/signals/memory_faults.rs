@@ -27,7 +27,7 @@ use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::access_control::program::{PROGRAM, program_address};
 use crate::memory::segment::{self, TABLE};
 use crate::node::access::MAX_LANES;
-use crate::process::debugged;
+use crate::process::trap_bytes::debugged;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;

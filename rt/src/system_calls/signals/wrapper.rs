@@ -16,11 +16,11 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, default_action, restorer};
 use crate::node::nudge;
-use crate::process::debugged;
 use crate::process::own_stack;
 use crate::process::resume;
 use crate::process::string_piece;
 use crate::process::tags;
+use crate::process::trap_bytes::debugged;
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};

@@ -7,15 +7,15 @@
 //!
 //! Limits: whoever blocks or ignores SIGILL dies at such a byte. Source: SDM volume 2 (PUSH: 06 is none in 64-bit mode); ptrace(2); proc(5).
 
-use crate::kernel::filters;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::libraries::closure::paths::Fd;
 use crate::libraries::modules::{Found, MODULES};
-use crate::process::hot_traps::{self, TRAP};
 use crate::process::resume;
 use crate::process::tags;
+use crate::process::trap_bytes::filters;
+use crate::process::trap_bytes::hot_traps::{self, TRAP};
 use blizzard_contract::Counter;
 use core::sync::atomic::{AtomicBool, Ordering};
 

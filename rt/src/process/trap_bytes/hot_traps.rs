@@ -22,12 +22,12 @@
 //! A refusal costs speed only, and is told of ([`Kept`]). Source: the punned jumps of e9patch (Duck, Gao, Roychoudhury, PLDI 2020); SDM volume 3, 8.1.3 (cross-modifying code);
 //! membarrier(2).
 
-use crate::kernel::filters;
 use crate::kernel::near;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::libraries::modules::{Found, MODULES};
 use crate::process::tags;
+use crate::process::trap_bytes::filters;
 use blizzard_contract::{self as contract, Kept, SharedContext, TRAP_PLACES, TrapPlace};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};

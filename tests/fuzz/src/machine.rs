@@ -44,6 +44,11 @@ const SIGNAL_AREA: usize = SIGNAL + 0x1000;
 /// Behind `SIGNAL`: whether there are tags of guarded code, and those of the shared region at the end.
 const GUARDED: usize = 0x280;
 const LAST_TAGS: usize = 0x300;
+/// `mov edi, SIGNAL+LAST_TAGS`, with which the harness of guarded code begins to copy the tags.
+pub const COPIES_TAGS: [u8; 5] = {
+    let [a, b, c, d] = (PRIVATE as u32 + (SIGNAL + LAST_TAGS) as u32).to_le_bytes();
+    [0xbf, a, b, c, d]
+};
 const STACK_BOTTOM: usize = 0xa000;
 /// The system call, which does nothing, a little in front of the sequence.
 pub const MARK: u64 = libc::SYS_getppid as u64;

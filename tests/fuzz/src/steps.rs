@@ -5,7 +5,7 @@
 //!
 //! In plain code of guarded code, and in made code, a handler must find exactly what it finds in the original at the same instruction. In other code the signal comes
 //! in at a safe point. There the context is the runtime's (`rt/PROCESS.md`), and the handler must find memory as the original has it at some instruction that is
-//! not in front of those before; where the context is the program's, all else as well, as at a fault ([`crate::compare`]).
+//! not in front of those before; where the context is the sequence's, all else as well, as at a fault ([`crate::compare`]).
 //! Source: ptrace(2).
 
 use crate::compare::{Compared, difference_at_signal, memory_difference};
@@ -59,6 +59,8 @@ struct Program {
     code: Range<u64>,
     /// Code that it makes.
     own: Range<u64>,
+    /// Code of the harness behind the sequence that the original's harness does not execute.
+    copies: Vec<Range<u64>>,
     bytes: usize,
 }
 
@@ -139,6 +141,25 @@ impl Program {
     }
 }
 
+/// Where the harness of guarded code copies the tags, in each version: up to the call behind it, registers hold what it copies with.
+fn copies_of_tags(elf: &[u8], code: &Range<u64>) -> Vec<Range<u64>> {
+    let file = object::File::parse(elf).expect("the rewriter writes ELF files");
+    let mut copies = Vec::new();
+    for section in file.sections().filter(|section| code.contains(&section.address())) {
+        let bytes = section.data().expect("it is in the file");
+        let next = |what: &[u8], from: usize| {
+            bytes[from..].windows(what.len()).position(|bytes| bytes == what).map(|at| from + at)
+        };
+        let mut from = 0;
+        while let Some(at) = next(&machine::COPIES_TAGS, from) {
+            let end = next(&SYSCALL, at).expect("everything is written behind it");
+            copies.push(section.address() + at as u64..section.address() + end as u64);
+            from = end;
+        }
+    }
+    copies
+}
+
 /// The code of the rewritten file.
 fn new_code(elf: &[u8]) -> Range<u64> {
     let file = object::File::parse(elf).expect("the rewriter writes ELF files");
@@ -176,8 +197,12 @@ pub fn check(sequence: &Sequence) -> io::Result<Counts> {
     let code = new_code(&rewritten);
     // Jumps may have become longer.
     let bytes = sequence.code.len() + 64;
-    let original = Program { elf: original, guarded: false, code: machine::code(), own: own.clone(), bytes };
-    let rewritten = Program { elf: rewritten, guarded: sequence.is_guarded(), code, own, bytes };
+    let guarded = sequence.is_guarded();
+    let copies = copies_of_tags(&rewritten, &code);
+    assert!(!copies.is_empty(), "each version has the harness");
+    let original =
+        Program { elf: original, guarded: false, code: machine::code(), own: own.clone(), copies: Vec::new(), bytes };
+    let rewritten = Program { elf: rewritten, guarded, code, own, copies, bytes };
 
     let mut expected = Vec::new();
     while let Some(found) = original.interrupt(expected.len(), &BEHIND)? {
@@ -206,7 +231,8 @@ pub fn check(sequence: &Sequence) -> io::Result<Counts> {
             {
                 return Some(format!("it is interrupted at {:#x}", found.end.interrupted_at()));
             }
-            if !rewritten.holds(found.end.interrupted_at()) {
+            let at = found.end.interrupted_at();
+            if !rewritten.holds(at) || rewritten.copies.iter().any(|copy| copy.contains(&at)) {
                 return memory_difference(&other.end, &found.end);
             }
             let left_out = if other.is_call { &CHANGED_BY_CALLS[..] } else { &[] };

@@ -61,9 +61,12 @@ fn pushed<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
     vec![block(at, BYTES), block(at + PAGE_BYTES, BYTES)]
 }
 
+/// A page without a home, whose entry node 0 keeps: who has to ask the keeper depends on that.
 fn first_touch<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
-    let at = share(copies, BYTES, Placement::FirstTouch, BYTES);
-    vec![block(at, BYTES)]
+    let homes = copies[0].node.homes;
+    let at = share(copies, BYTES, Placement::FirstTouch, u64::from(homes.nodes()) * PAGE_BYTES);
+    let page = (at..).step_by(PAGE_BYTES as usize).find(|page| homes.home_of(*page) == NodeId::new(0));
+    vec![block(page.unwrap(), BYTES)]
 }
 
 /// Two pages whose home is node 1 once it exists, and one of node 0.

@@ -114,6 +114,52 @@ fn faults_fall_from_the_first_to_the_third_run() {
     assert!(unlearnt.0 == learner.run(&[]).0 && unlearnt.1 > 6, "{unlearnt:?}");
 }
 
+/// Loops of plain code that test what they have learnt have no polls: a word goes from node to node, with the next block accessible and not, and a timer ends a
+/// loop.
+const SPIN: &str = r#"
+#include <blizzard.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/time.h>
+static volatile int rang;
+static void ring(int signal) { (void)signal; rang = 1; }
+static void pass(volatile long *word, long me, long nodes, long rounds) {
+    for (long r = 0; r < rounds; r++) {
+        for (long k = 0; k < nodes; k++) {
+            while (*word < r * nodes + k);
+            if (k == me) *word = r * nodes + k + 1; else while (*word == r * nodes + k);
+        }
+    }
+}
+static void wait(volatile long *word) { while (!rang && *word != -1); }
+int main(void) {
+    volatile long *word = 0;
+    if (bz_node() == 0) word = bz_alloc(8192);
+    bz_broadcast(0, &word, sizeof word);
+    pass(word, bz_node(), bz_nodes(), 200);
+    bz_barrier();
+    struct itimerval soon = { { 0, 0 }, { 0, 20000 } };
+    signal(SIGALRM, ring);
+    setitimer(ITIMER_REAL, &soon, 0);
+    wait(word);
+    bz_barrier();
+    if (bz_node() == 0) printf("%ld\n", *word);
+    return 0;
+}
+"#;
+
+#[test]
+fn loops_that_wait_in_learnt_code_are_answered_soon() {
+    let learner = Learner::new(SPIN);
+    let began = [(); 3].map(|()| {
+        let began = std::time::Instant::now();
+        assert_eq!(learner.run(&[]).0, "400\n");
+        began
+    });
+    // Milliseconds; it took minutes where requests waited for a moment outside of tests.
+    assert!(began[1].elapsed().as_secs() < 60, "{:?}", began[1].elapsed());
+}
+
 #[test]
 fn what_was_learnt_is_shown_and_leads_to_equal_files() {
     let learner = Learner::new(SOURCE);

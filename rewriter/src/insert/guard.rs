@@ -197,10 +197,13 @@ fn test(out: &mut Vec<u8>, s: u8, p: &Plain) -> u8 {
     }
 }
 
-/// A test of the tag of the access's own block, and a short jump where it denies the access.
-fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> usize {
+/// A test of the tag of the access's own block, and short jumps where it denies the access, or a peer has rung: a loop of plain code has no poll, and may always
+/// come here, because the next block is not accessible.
+fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> [usize; 2] {
     test_tag(out, s, allowing(p.store));
-    asm::jcc8(out, asm::CC_E)
+    let denied = asm::jcc8(out, asm::CC_E);
+    asm::cmp_mem32(out, Mem::absolute(contract::POLL_WORD), 0);
+    [denied, asm::jcc8(out, asm::CC_NE)]
 }
 
 /// Tests what may be done with a block and the next, counted from the one whose number is in `s`; the branch that is taken where that is not enough.

@@ -76,8 +76,13 @@ pub(super) fn group_call(code: &mut Code, id: InsnId, s: Option<u8>, chain: u32)
 
 /// The shared tail for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called with rsp below the red
 /// zone, may change `s` and the flags, and gives the red zone back. Then the access is possible. `own_block`: a test of the tag of the block that the shifted
-/// address in `s` names, and a short jump where it denies the access.
-pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain, own_block: impl Fn(&mut Vec<u8>) -> usize) -> u32 {
+/// address in `s` names, and short jumps to the gate.
+pub(super) fn shared_tail<const N: usize>(
+    code: &mut Code,
+    s: u8,
+    p: &Plain,
+    own_block: impl Fn(&mut Vec<u8>) -> [usize; N],
+) -> u32 {
     let desc = miss_descriptor(p);
     let known = &code.tails[usize::from(s)];
     if let Some(t) = known.iter().find(|t| t.0 == desc) {
@@ -94,11 +99,12 @@ pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain, own_block: impl Fn(
         asm::pop(out, s);
         asm::push(out, s);
         asm::shr(out, s, contract::BLOCK_SHIFT as u8);
-        let denied = own_block(out);
+        let to_gate = own_block(out);
         asm::pop(out, s);
         asm::ret_pop(out, RED_ZONE as u16);
-        asm::land8(out, straddles);
-        asm::land8(out, denied);
+        for jump in [straddles].into_iter().chain(to_gate) {
+            asm::land8(out, jump);
+        }
     }
     asm::push_imm(out, desc);
     code.tail_gate(contract::GATE_MISS, 16);
@@ -107,9 +113,9 @@ pub(super) fn shared_tail(code: &mut Code, s: u8, p: &Plain, own_block: impl Fn(
 }
 
 /// Of [`shared_tail`]: that of accesses that are tested always.
-pub(super) fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> usize {
+pub(super) fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> [usize; 1] {
     asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
-    asm::jcc8(out, asm::CC_NE)
+    [asm::jcc8(out, asm::CC_NE)]
 }
 
 fn tag_bit(p: &Plain) -> u8 {

@@ -501,12 +501,16 @@ impl Modules {
         self.at(at).is_some_and(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))
     }
 
-    /// Where the test of the access at `at` begins, if it stands in plain code.
-    pub fn plain_test_of(&self, at: u64) -> Option<u64> {
+    /// The test that `at`, in plain code, lies in or behind, if it can begin again: from its access, or where it has changed nothing yet that lives.
+    pub fn plain_test_of(&self, at: u64) -> Option<PlainTest> {
         let slot = self.at(at).filter(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))?;
         let row = slot.tests_around(at)?;
         let base = slot.new_base.load(Ordering::Relaxed);
-        (base.wrapping_add(row.access.into()) == at).then(|| base.wrapping_add(row.check.into()))
+        let (begin, access) = (base.wrapping_add(row.check.into()), base.wrapping_add(row.access.into()));
+        // SAFETY: new code of a module that is loaded.
+        let done = || unsafe { core::slice::from_raw_parts(begin as *const u8, (at - begin) as usize) };
+        let can_begin = at == access || at < access && keeps_what_lives(done());
+        can_begin.then(|| PlainTest { begin, full: self.full_of(access) })
     }
 
     /// The access at `at`, as [`LearntPlace`](blizzard_contract::LearntPlace) names it.
@@ -525,6 +529,23 @@ impl Modules {
     pub fn in_new_code(&self, at: u64) -> bool {
         self.at(at).is_some_and(|slot| slot.is_new(at))
     }
+}
+
+/// A test in plain code.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainTest {
+    pub begin: u64,
+    /// Where its access begins in full code, with the same registers.
+    pub full: Option<u64>,
+}
+
+/// Whether a test has changed registers and flags alone that nobody needs, as far as it has come: it begins with what keeps others, and keeps flags by `lahf`
+/// (`SEQUENCES.md`).
+fn keeps_what_lives(done: &[u8]) -> bool {
+    const LAHF: u8 = 0x9f;
+    let moves_stack = matches!(done, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] | [0x48, 0x8d, 0x64 | 0xa4, 0x24, ..]);
+    // The byte may be another instruction's: then the test is not begun again, though it could be.
+    !moves_stack && !done.contains(&LAHF)
 }
 
 impl Default for Modules {

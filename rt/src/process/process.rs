@@ -455,10 +455,24 @@ pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
     if !is_several() {
         return;
     }
-    // SAFETY: only reads tags, which no call changes while this thread is here.
-    let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
-    if node.is_accessible(addr, bytes, store) {
-        return node.count(Counter::FalseMisses);
+    let is_accessible = || {
+        // SAFETY: only reads tags, which no call changes while this thread is here.
+        let node = unsafe { (*GLOBAL.node.get()).assume_init_ref() };
+        let is_accessible = node.is_accessible(addr, bytes, store);
+        if is_accessible {
+            node.count(Counter::FalseMisses);
+        }
+        is_accessible
+    };
+    if is_accessible() {
+        if !is_rung() {
+            return;
+        }
+        // That is why the access has come here: plain code may have no poll for a while.
+        poll();
+        if is_accessible() {
+            return;
+        }
     }
     at_gate("a miss", |node| node.miss(addr, bytes, store, masked));
 }
@@ -547,13 +561,14 @@ fn poll_by(poll: impl FnOnce(&mut Node)) {
     }
 }
 
-/// [`poll`] where a peer has interrupted code without polls.
-pub fn answer() {
+/// [`poll`] where a peer has interrupted code without polls. `can_poll`: the code can go on where it has some; whether it must, for signals take too much time.
+pub fn answer(can_poll: bool) -> bool {
     if cfg!(feature = "guard") && is_several() && !user_handlers::in_handler() && !is_inside() {
         user_handlers::entered(true);
-        enter("a poll", Node::answer);
+        enter("a poll", |node| node.answer(can_poll))
     } else {
         poll();
+        false
     }
 }
 

@@ -166,6 +166,7 @@ pub(crate) fn walk_cold(
                         (Cond::Straddle { .. }, 7) => true,                       // ja: not within one block
                         (Cond::Tag { .. }, 4) => !cx.guard,                       // jz: accessible
                         (Cond::Tag { .. }, 5) => cx.guard,                        // jnz: not accessible
+                        (Cond::Poll, 5) if cx.guard => true,                      // jne: rung
                         (Cond::Level { level: 0, .. }, 5) if cx.guard => true,    // jne: shared
                         (Cond::Level { level: 1.., .. }, 2) if cx.guard => false, // jb: not accessible
                         (Cond::Level { level: 0, .. }, 4) if cx.guard => false,   // je: private

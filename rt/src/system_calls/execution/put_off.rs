@@ -40,9 +40,9 @@ pub fn letting_in(call: impl FnOnce()) {
     AT_SAFE_POINT.store(false, Ordering::Relaxed);
 }
 
-/// Rings this node's own doorbell again when a signal waits: a miss in between may have answered the first ring.
+/// Rings this node's own doorbell again when a signal of the program waits: a miss in between may have answered the first ring. (What peers called for is done then.)
 pub fn keep_ringing() {
-    if PUT_OFF.load(Ordering::Relaxed) != 0 {
+    if has_of_program() {
         ring();
     }
 }
@@ -68,7 +68,7 @@ pub fn call_put_off() {
 pub fn come_back(soon: bool) {
     /// Longer than most functions take to come to a poll or to their end.
     const FIRST_NS: u64 = 50_000;
-    const LAST_NS: u64 = 20_000_000;
+    const LAST_NS: u64 = 1_000_000;
     if !cfg!(feature = "guard") {
         return;
     }

@@ -6,8 +6,8 @@
 //! | where it has interrupted | what is done |
 //! |---|---|
 //! | a system call | [`interruptions::called`]; where that is over, a later signal |
-//! | code that may rely on a tag: full code, a test in plain code | the next poll or call answers, or a later signal |
-//! | an access in plain code, behind its test | the context goes back to the test; answered |
+//! | code that may rely on a tag: full code, a test in plain code that keeps registers on the stack | the next poll or call answers, or a later signal |
+//! | another test in plain code, or its access | the context goes back to the test; answered. In a storm of signals it goes to full code, where polls answer |
 //! | the runtime | it looks itself before it goes back to the program |
 //! | a slot | the context becomes the program's first |
 //! | any other code | answered; what was put off comes in when the handler returns |
@@ -16,7 +16,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
-use crate::libraries::modules::MODULES;
+use crate::libraries::modules::{MODULES, PlainTest};
 use crate::node::nudge;
 use crate::process::process;
 use crate::process::tags;
@@ -55,10 +55,7 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
         // SAFETY: the context stands there.
         Some(stage) => (comes_back, soon) = (unsafe { !interruptions::called(context, stage) }, true),
         None if relies_on_tags(at) => match MODULES.plain_test_of(at) {
-            Some(test) => {
-                context.gregs[REG_RIP] = test;
-                return answer(context);
-            }
+            Some(test) => return answer(context, Some(test)),
             None => {
                 put_off::call_put_off();
                 // What is inside the node looks for messages before it goes back to the program.
@@ -68,7 +65,7 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
         },
         None if process::is_inside() => {}
         None if stubs::contains(at) => (comes_back, soon) = (true, true),
-        None => return answer(context),
+        None => return answer(context, None),
     }
     if comes_back || put_off::has_of_program() {
         put_off::come_back(soon);
@@ -86,23 +83,32 @@ pub fn nudged(info: &mut libc::siginfo_t, context: &mut Ucontext) {
     // SAFETY: the kernel's frame.
     let _ = unsafe { leave(info, context) };
     let at = context.gregs[REG_RIP];
+    let mut test = None;
     if relies_on_tags(at) {
-        match MODULES.plain_test_of(at) {
-            Some(test) => context.gregs[REG_RIP] = test,
-            None => return put_off::ring(),
+        test = MODULES.plain_test_of(at);
+        if test.is_none() {
+            return put_off::ring();
         }
     } else if stubs::contains(at) {
         return;
     }
     nudge::is_answered();
-    answer(context);
+    answer(context, test);
 }
 
-/// Nothing relies on a tag. As a handler of the program, which could run here, too.
-fn answer(context: &mut Ucontext) {
+/// Nothing relies on a tag, once `test` begins again. As a handler of the program, which could run here, too.
+fn answer(context: &mut Ucontext, test: Option<PlainTest>) {
+    if let Some(test) = test {
+        context.gregs[REG_RIP] = test.begin;
+    }
     // It may meet trap bytes.
     sys::unblock_signals(bit(libc::SIGTRAP));
-    process::answer();
+    let full = test.and_then(|test| test.full);
+    if process::answer(full.is_some())
+        && let Some(full) = full
+    {
+        context.gregs[REG_RIP] = full;
+    }
     if cfg!(feature = "guard") {
         // Nobody else may let them in: there is no poll.
         context.sigmask &= !(put_off::take_put_off() & !RESERVED);

@@ -4,7 +4,7 @@
 //! Purpose: a handler is program code with checks and polls: if it ran between a check and its access, or inside the runtime, it could
 //! lose the block that the interrupted code relies on, or enter the protocol twice. So an asynchronous signal that arrives there is
 //! put off to the next safe point ([`crate::system_calls::signals::safe_points`]). Anywhere else (libraries without checks, a blocked call) it is
-//! delivered at once. Input: actions of the program. Output: [`entry`] installed in place of each of its handlers, which
+//! delivered at once; a test in plain code begins again then. Input: actions of the program. Output: [`entry`] installed in place of each of its handlers, which
 //! jumps to the handler with the frame that the kernel built.
 //! **Invariants**
 //! * In runs of several nodes SIGSYS, SIGTRAP and [`CALL_SIGNAL`] belong to the runtime: their actions are recorded for the program and never installed, and
@@ -15,6 +15,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, default_action, restorer};
+use crate::libraries::modules::MODULES;
 use crate::node::nudge;
 use crate::process::own_stack;
 use crate::process::resume;
@@ -155,8 +156,10 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
     let at = context.gregs[REG_RIP];
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
     if !safe && !raised && !tags::detached() && relies_on_tags(at) {
+        if let Some(test) = MODULES.plain_test_of(at) {
+            context.gregs[REG_RIP] = test.begin;
         // SAFETY: the context stopped there, in code.
-        if unsafe { !stubs::rewind_own_call(context) } {
+        } else if unsafe { !stubs::rewind_own_call(context) } {
             put_off::put_off(signal, info, context);
             return 0;
         }

@@ -47,6 +47,7 @@ pub fn activate() {
         situation::note_tempest_alone();
         taken::take_all();
         sent::begin();
+        calls::wrap_ignored();
         if cfg!(feature = "guard") && wrapper::stand_before_calls().is_ok() {
             nudge::start();
         }

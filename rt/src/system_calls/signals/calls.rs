@@ -12,7 +12,7 @@ use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::memory::access_control::program::{self, runtime_address};
 use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, UNBLOCKED, UNBLOCKED_ALONE, bit};
 use crate::system_calls::execution::situation;
-use crate::system_calls::signals::actions::{self, ACTIONS, SIGNAL_MAX, is_function};
+use crate::system_calls::signals::actions::{self, ACTIONS, SIG_IGN, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::alternate_stack;
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::own_sigtrap;
@@ -196,6 +196,15 @@ pub fn wrap_all(then: impl FnOnce()) {
         }
         then();
     });
+}
+
+/// Stands in front of a SIGSEGV that the program ignores, once untested accesses may fault.
+pub fn wrap_ignored() {
+    if let Ok(action) = current(libc::SIGSEGV)
+        && action.handler == SIG_IGN
+    {
+        let _ = exchange(libc::SIGSEGV, &action);
+    }
 }
 
 /// `rt_sigprocmask` as the program calls it, on the mask that it continues with. A pointer that leads nowhere is told of as the kernel does.

@@ -84,7 +84,7 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
 
 /// Whether untested accesses fault, or may from some time on.
 fn faults_by_guard() -> bool {
-    process::nodes() > 1 || situation::uses_tempest_alone()
+    process::nodes() > 1 && !tags::detached() || situation::uses_tempest_alone()
 }
 
 /// The program ignores a signal that the kernel does not: what comes behind this is to inherit it.

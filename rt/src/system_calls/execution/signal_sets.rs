@@ -19,6 +19,10 @@ pub const UNBLOCKED_ALONE: u64 = RESERVED_ALONE | GUARD;
 pub const GUARD: u64 = if cfg!(feature = "guard") { bit(libc::SIGSEGV) } else { 0 };
 /// Signals that an instruction raises: never put off when it did.
 pub const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
+/// Whether a set has what untested accesses to guarded memory raise.
+pub const fn has_guard(set: u64) -> bool {
+    cfg!(feature = "guard") && set & bit(libc::SIGSEGV) != 0
+}
 /// Those that instructions raise, and that others may send to the program: where signals are put off, the kernel blocks none of them for that.
 pub const HELD: u64 = SYNCHRONOUS & !(bit(libc::SIGSYS) | bit(CALL_SIGNAL));
 /// What is blocked while the runtime's own handlers run.

@@ -19,7 +19,7 @@ use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{GUARD, HELD, bit};
+use crate::system_calls::execution::signal_sets::{GUARD, HELD, bit, has_guard};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::signals::actions::{ACTIONS, is_function};
@@ -72,7 +72,7 @@ fn waits_here() -> bool {
 /// In a child, which has no pending signals. If it puts nothing off, its mask is the kernel's.
 pub fn forget() {
     WAITING.store(0, Ordering::Relaxed);
-    if blocked() & GUARD != 0 && !waits_here() {
+    if has_guard(blocked()) && !waits_here() {
         sys::block_signals(GUARD);
     }
 }
@@ -80,7 +80,7 @@ pub fn forget() {
 /// The calling thread puts signals off from here on: what the kernel blocks and must not is kept here.
 pub fn begin() {
     let mut mask = sys::signal_mask();
-    if mask & GUARD != 0 {
+    if has_guard(mask) {
         take_bits(&mut mask);
         sys::unblock_signals(GUARD);
     }
@@ -126,15 +126,15 @@ pub fn begins(signal: i32, action: &KernelSigaction, context: &mut Ucontext) -> 
     let own = if action.flags & libc::SA_NODEFER as u64 == 0 { bit(signal) } else { 0 };
     let blocks = (own | action.mask) & NEVER;
     if !waits_here() {
-        if blocks & GUARD != 0 && !situation::is_in_vfork_child() {
+        if has_guard(blocks) && !situation::is_in_vfork_child() {
             sys::block_signals(GUARD);
         }
         return false;
     }
     context.flags = context.flags & !(NEVER << KEPT) | blocked() << KEPT;
     let blocked = BLOCKED.fetch_or(blocks, Ordering::Relaxed) | blocks;
-    let is_handled = |signal| GUARD & bit(signal) != 0 && is_function(&ACTIONS.get(signal as u64));
-    blocked != 0 || is_function(&own_sigtrap::own_action()) || is_handled(libc::SIGSEGV)
+    let handles_faults = cfg!(feature = "guard") && is_function(&ACTIONS.get(libc::SIGSEGV as u64));
+    blocked != 0 || is_function(&own_sigtrap::own_action()) || handles_faults
 }
 
 /// A handler of the program returns to `context`, through the gate.

@@ -27,7 +27,7 @@ use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
 use crate::system_calls::execution::signal_sets::{
-    BLOCK_ALL, GUARD, HELD, RESERVED, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit,
+    BLOCK_ALL, HELD, RESERVED, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit, has_guard,
 };
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
@@ -48,7 +48,7 @@ pub fn is_wrapper(action: &KernelSigaction) -> bool {
 
 /// What the kernel gets for an action of the program, which never blocks the reserved signals. The default for a fault is the wrapper's to take, too ([`memory_faults`]).
 pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
-    let is_ignored = wanted.handler == SIG_IGN && bit(signal) & GUARD != 0 && faults_by_guard();
+    let is_ignored = wanted.handler == SIG_IGN && has_guard(bit(signal)) && faults_by_guard();
     if (wanted.handler == SIG_DFL || is_ignored) && memory_faults::keeps(signal as u64) {
         return KernelSigaction {
             handler: entry as *const () as u64,
@@ -89,7 +89,7 @@ fn faults_by_guard() -> bool {
 
 /// The program ignores a signal that the kernel does not: what comes behind this is to inherit it.
 pub fn leave_ignored() {
-    if GUARD != 0 && ACTIONS.get(libc::SIGSEGV as u64).handler == SIG_IGN {
+    if cfg!(feature = "guard") && ACTIONS.get(libc::SIGSEGV as u64).handler == SIG_IGN {
         let ignored = KernelSigaction { handler: SIG_IGN, flags: sys::SA_RESTORER, ..DEFAULT };
         // SAFETY: ignoring runs no code.
         let _ = unsafe { sys::rt_sigaction(libc::SIGSEGV, &ignored) };

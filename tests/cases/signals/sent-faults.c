@@ -131,6 +131,19 @@ static void child(const char *what, int number, int act) {
     ended(what, pid);
 }
 
+/* Whether an ignored signal lets a sleep go on. */
+static int sleeps_through(int number) {
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = number};
+    struct itimerspec soon = {{0, 0}, {0, 2000000}};
+    struct timespec time = {0, 20000000};
+    timer_t timer;
+    timer_create(CLOCK_MONOTONIC, &event, &timer);
+    timer_settime(timer, 0, &soon, NULL);
+    const int result = nanosleep(&time, NULL);
+    timer_delete(timer);
+    return result == 0;
+}
+
 /* A timer's signals while memory is shared, in plain code and between its accesses. */
 static volatile int ticks;
 static void on_tick(int number, siginfo_t *info, void *at) {
@@ -195,6 +208,7 @@ int main(void) {
         told("unblocked");
         signal(number, SIG_IGN);
         for (int how = 0; how < 4; how++) send(number, how);
+        fprintf(out, "slept through %d\n", sleeps_through(number));
         words[64 * nodes + node]++;
         bz_barrier();
         set(number, SA_RESETHAND, 0);

@@ -25,7 +25,7 @@ use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::own_memory;
 use crate::system_calls::gate::several_nodes::{self, PR_SET_SYSCALL_USER_DISPATCH};
-use crate::system_calls::signals::{alternate_stack, called, safe_points, sent, wrapper};
+use crate::system_calls::signals::{alternate_stack, called, calls, safe_points, sent};
 use crate::system_calls::table::row::Action;
 use blizzard_contract::{self as contract, Counter};
 
@@ -142,7 +142,7 @@ pub fn on_fork_child() {
     tags::detach();
     process::detach_child();
     alternate_stack::give_up();
-    wrapper::leave_ignored();
+    calls::leave_ignored();
     safe_points::unblock_in_child();
 }
 

@@ -24,7 +24,7 @@ use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
-use crate::system_calls::signals::{calls, dying, safe_points, sent, wrapper};
+use crate::system_calls::signals::{calls, dying, safe_points, sent};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::Counter;
@@ -83,7 +83,7 @@ unsafe fn in_vfork_child(call: &Call) -> Outcome {
         Action::SignalAction => return Outcome::Done(unsafe { calls::sigaction_in_child(call.args) }),
         action => {
             if matches!(action, Action::Execute(_)) {
-                wrapper::leave_ignored();
+                calls::leave_ignored();
             }
             // SAFETY: as above.
             if let Some(result) = unsafe { alike::result(action, call) } {

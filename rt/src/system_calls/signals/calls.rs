@@ -12,7 +12,7 @@ use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::memory::access_control::program::{self, runtime_address};
 use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, UNBLOCKED, UNBLOCKED_ALONE, bit};
 use crate::system_calls::execution::situation;
-use crate::system_calls::signals::actions::{self, ACTIONS, SIG_IGN, SIGNAL_MAX, is_function};
+use crate::system_calls::signals::actions::{self, ACTIONS, DEFAULT, SIG_IGN, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::alternate_stack;
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::own_sigtrap;
@@ -204,6 +204,18 @@ pub fn wrap_ignored() {
         && action.handler == SIG_IGN
     {
         let _ = exchange(libc::SIGSEGV, &action);
+    }
+}
+
+/// In a child, where nothing untested faults any more, or in front of another program: a SIGSEGV that the program ignores is the kernel's to ignore.
+pub fn leave_ignored() {
+    if cfg!(feature = "guard")
+        && ACTIONS.get(libc::SIGSEGV as u64).handler == SIG_IGN
+        && current(libc::SIGSEGV).is_ok_and(|action| is_wrapper(&action))
+    {
+        let ignored = KernelSigaction { handler: SIG_IGN, flags: sys::SA_RESTORER, ..DEFAULT };
+        // SAFETY: ignoring runs no code.
+        let _ = unsafe { sys::rt_sigaction(libc::SIGSEGV, &ignored) };
     }
 }
 

@@ -87,15 +87,6 @@ fn faults_by_guard() -> bool {
     process::nodes() > 1 && !tags::detached() || situation::uses_tempest_alone()
 }
 
-/// The program ignores a signal that the kernel does not: what comes behind this is to inherit it.
-pub fn leave_ignored() {
-    if cfg!(feature = "guard") && ACTIONS.get(libc::SIGSEGV as u64).handler == SIG_IGN {
-        let ignored = KernelSigaction { handler: SIG_IGN, flags: sys::SA_RESTORER, ..DEFAULT };
-        // SAFETY: ignoring runs no code.
-        let _ = unsafe { sys::rt_sigaction(libc::SIGSEGV, &ignored) };
-    }
-}
-
 /// Whether the runtime stands between the kernel and the program's action for the signal that interrupts plain code in a run of one node.
 fn keeps_call(signal: i32) -> bool {
     cfg!(feature = "guard") && signal == CALL_SIGNAL && situation::uses_tempest_alone()
@@ -180,6 +171,10 @@ fn handler_of(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -
     // What runs no code of the program need not wait.
     let is_held = !raised && sent::holds(signal);
     if is_held && (is_function(&action) || sent::is_blocked(signal)) && sent::put_off(signal, info, context) {
+        return 0;
+    }
+    if is_held && action.handler == SIG_IGN {
+        interruptions::goes_on(context);
         return 0;
     }
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);

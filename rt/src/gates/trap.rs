@@ -16,10 +16,10 @@ use crate::process::resume;
 use crate::process::tags;
 use crate::process::trap_bytes::hot_traps;
 use crate::system_calls::execution::{signal_sets, situation};
-use crate::system_calls::signals::alternate_stack::handler_entry;
+use crate::system_calls::signals::alternate_stack::{self, handler_entry};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
-use crate::system_calls::signals::{sent_sigtrap, wrapper};
+use crate::system_calls::signals::{sent, wrapper};
 use blizzard_contract::Counter;
 
 /// Installs the handler.
@@ -61,7 +61,10 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
         Found::Middle(old) => process::fail(format_args!(
             "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
         )),
-        Found::Elsewhere => own_handler(signal, info, context),
+        Found::Elsewhere => {
+            let handler = own_handler(signal, info, context);
+            alternate_stack::hide(handler, context)
+        }
     }
 }
 
@@ -70,7 +73,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
     const SIG_DFL: u64 = 0;
     const SIG_IGN: u64 = 1;
     let raised = info.si_code > 0;
-    if !raised && sent_sigtrap::put_off(info, context) {
+    if !raised && sent::put_off(signal, info, context) {
         return 0;
     }
     match own_action() {
@@ -87,7 +90,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
             if situation::are_signals_put_off() {
                 wrapper::leave_call(signal, context, &action);
             }
-            sent_sigtrap::begins(signal, &action, context);
+            sent::begins(signal, &action, context);
             let blocks = action.mask & !signal_sets::UNBLOCKED;
             if blocks != 0 {
                 sys::set_signal_mask(sys::signal_mask() | blocks);

@@ -129,6 +129,18 @@ fn sizes_of_dynamic_symbols_end_with_their_functions() {
     p.found(at, p.output[at] - 1, "data of the original was changed");
 }
 
+/// The audit looked for the last instruction of a function from its symbol's end on, byte by byte: of a size of 2^63 for ever.
+#[test]
+fn a_dynamic_symbol_of_any_size_is_judged_in_time() {
+    let source = format!(
+        "{SOURCE}\n__asm__(\".globl huge\\n.type huge, @function\\nhuge: mov (%rdi), %eax\\n ret\\n.size huge, 1 << 63\\n\");\n"
+    );
+    let original = compiled("cc", "p.c", &source, &["-O2", "-fPIC", "-shared"]);
+    let output = pipeline::rewrite_library(&original, "p", &Options::tests()).expect("rewrite").bytes;
+    let audit = verify_with(&output, "p", Some(&original)).expect("audit runs");
+    assert!(audit.is_clean(), "{audit}");
+}
+
 /// Index, mask and number of lanes were taken from the descriptor without a look at the instruction: the gate would have looked at other addresses.
 #[test]
 fn a_lane_descriptor_is_its_instructions() {

@@ -5,7 +5,7 @@
 
 use crate::memory::access_control::program::runtime_address;
 use crate::system_calls::execution::call::{Call, Outcome};
-use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
+use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub};
 use crate::system_calls::table::row::Mask;
 
@@ -46,5 +46,5 @@ pub unsafe fn on_own_stack(call: &Call) -> Option<Outcome> {
         _ => (Stub::Mask, MASK_BELOW),
     };
     args[index] = call.rsp - below;
-    Some(Outcome::Run(stub, args, mask & !UNBLOCKED_ALONE))
+    Some(Outcome::Run(stub, args, mask & !RESERVED_ALONE))
 }

@@ -4,7 +4,7 @@
 //! context that it has interrupted, so it is neither lost nor doubled.
 //! **Invariants**
 //! * One thread puts signals off (the only one, or the one that uses `tempest.h`), so the statics need no lock; signal masks order their use.
-//! * [`PUT_OFF`] names what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
+//! * [`PUT_OFF`] names what waits elsewhere ([`HELD`]), and what is blocked in the context that runs and not by the program's wish; what a handler interrupts blocks none of it any more when it goes
 //!   on, since nobody would let it in there.
 
 use crate::kernel::later;
@@ -14,7 +14,7 @@ use crate::kernel::ucontext::Ucontext;
 use crate::kernel::unaliased::Unaliased;
 use crate::node::nudge;
 use crate::process::process;
-use crate::system_calls::execution::signal_sets::bit;
+use crate::system_calls::execution::signal_sets::{HELD, bit};
 use blizzard_contract::{self as contract, CALL_SIGNAL};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -27,10 +27,10 @@ per_thread! {
     static AGAIN_NS: AtomicU64 = AtomicU64::new(0);
 }
 
-/// Takes the put-off signals: the caller lets them in.
+/// Takes the put-off signals: the caller lets those in that are blocked, which this returns.
 pub fn take_put_off() -> u64 {
     AGAIN_NS.store(0, Ordering::Relaxed);
-    PUT_OFF.swap(0, Ordering::Relaxed)
+    PUT_OFF.swap(0, Ordering::Relaxed) & !HELD
 }
 
 /// Runs what lets signals in: their handlers find a safe point.

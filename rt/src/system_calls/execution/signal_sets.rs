@@ -13,10 +13,17 @@ pub const RESERVED: u64 = bit(libc::SIGSYS) | bit(libc::SIGTRAP) | bit(CALL_SIGN
 pub const RESERVED_ALONE: u64 = bit(libc::SIGTRAP);
 /// Those that the kernel never blocks: the reserved ones, and what untested accesses to guarded memory raise.
 pub const UNBLOCKED: u64 = RESERVED | GUARD;
-/// The same with one node.
+/// The same on the thread that uses `tempest.h` in a run of one node. Elsewhere with one node nothing is guarded.
 pub const UNBLOCKED_ALONE: u64 = RESERVED_ALONE | GUARD;
-const GUARD: u64 = if cfg!(feature = "guard") { bit(libc::SIGSEGV) } else { 0 };
+/// What untested accesses to guarded memory raise.
+pub const GUARD: u64 = if cfg!(feature = "guard") { bit(libc::SIGSEGV) } else { 0 };
 /// Signals that an instruction raises: never put off when it did.
 pub const SYNCHRONOUS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | RESERVED;
+/// Whether a set has what untested accesses to guarded memory raise.
+pub const fn has_guard(set: u64) -> bool {
+    cfg!(feature = "guard") && set & bit(libc::SIGSEGV) != 0
+}
+/// Those that instructions raise, and that others may send to the program: where signals are put off, the kernel blocks none of them for that.
+pub const HELD: u64 = SYNCHRONOUS & !(bit(libc::SIGSYS) | bit(CALL_SIGNAL));
 /// What is blocked while the runtime's own handlers run.
 pub const BLOCK_ALL: u64 = !SYNCHRONOUS;

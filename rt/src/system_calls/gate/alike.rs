@@ -97,7 +97,7 @@ unsafe fn keep_gs(args: &[u64; 6]) -> Option<i64> {
 }
 
 /// Another program is about to be executed: with the limits that this one sees.
-pub fn leave_limits() {
+fn leave_limits() {
     if limits::are_finite() {
         limits::lower();
     }

@@ -21,12 +21,11 @@ use crate::system_calls::execution::call::{ARGUMENTS, Call, Outcome, arguments};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::take_put_off;
 use crate::system_calls::execution::runtime_text;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::own_memory;
 use crate::system_calls::gate::several_nodes::{self, PR_SET_SYSCALL_USER_DISPATCH};
-use crate::system_calls::signals::called;
-use crate::system_calls::signals::{safe_points, sent_sigtrap};
+use crate::system_calls::signals::{alternate_stack, called, calls, safe_points, sent};
 use crate::system_calls::table::row::Action;
 use blizzard_contract::{self as contract, Counter};
 
@@ -117,9 +116,10 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     // SAFETY: the program's own call.
     let outcome = own_memory::until_made(&call, || unsafe { several_nodes::decide(&call, &mut context.sigmask) });
     // Nothing of the program runs from here on until then.
-    if sent_sigtrap::let_in_on_return() && call.row.several == Action::SignalReturn {
-        // It is the program's context that lets it in.
-        context.sigmask |= bit(libc::SIGTRAP);
+    let let_in = sent::let_in_on_return();
+    if call.row.several == Action::SignalReturn {
+        // It is the program's context that lets them in.
+        context.sigmask |= let_in;
     }
     match outcome {
         Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
@@ -141,6 +141,8 @@ pub fn on_fork_child() {
     }
     tags::detach();
     process::detach_child();
+    alternate_stack::give_up();
+    calls::leave_ignored();
     safe_points::unblock_in_child();
 }
 

@@ -15,10 +15,10 @@ use crate::process::resume;
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::masks;
-use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
+use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, own_file, processes, tempest_thread};
-use crate::system_calls::signals::{calls, dying};
+use crate::system_calls::signals::{calls, dying, sent};
 use crate::system_calls::table::row::Action;
 use blizzard_contract::Counter;
 
@@ -51,7 +51,9 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
         Action::SignalMask => unsafe { calls::sigprocmask_alone(call.args) }.map(Outcome::Done),
         Action::SignalReturn => {
             // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
-            unsafe { (*(call.rsp as *mut Ucontext)).sigmask &= !UNBLOCKED_ALONE };
+            let context = unsafe { &mut *(call.rsp as *mut Ucontext) };
+            sent::returns_alone(context);
+            context.sigmask &= !RESERVED_ALONE;
             // User-managed blocks can be inaccessible in a run of one node, too.
             resume::forget_limits();
             None

@@ -6,7 +6,7 @@ use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext};
 use crate::process::resume;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::stubs::Stub;
-use crate::system_calls::signals::sent_sigtrap;
+use crate::system_calls::signals::{alternate_stack, sent};
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 
 /// Prepares the context that the handler returns to, which the handler may have changed. Its mask must not block the reserved signals, and its stack must not lie
@@ -19,7 +19,8 @@ pub unsafe fn prepare(call: &Call, shared: Shared, reserved: u64) -> Outcome {
     let context = unsafe { &mut *(call.rsp as *mut Ucontext) };
     let (rsp, rip) = (context.gregs[REG_RSP], context.gregs[REG_RIP]);
     keep_stack_out(rsp, shared, rip, "a signal handler returns to a stack pointer of");
-    sent_sigtrap::returns(context);
+    sent::returns(context);
+    alternate_stack::returns(context);
     context.sigmask &= !reserved;
     // The context may continue behind a check that counts on still being right. No handler may run from here to there.
     resume::reestablish(context);

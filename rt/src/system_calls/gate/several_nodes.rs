@@ -21,10 +21,10 @@ use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, UNBLOCKED, bit};
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
-use crate::system_calls::signals::{calls, dying, safe_points, sent_sigtrap};
+use crate::system_calls::signals::{calls, dying, safe_points, sent};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::Counter;
@@ -61,12 +61,12 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     frame::finish(frame, outcome);
     if masks {
         safe_points::set_mask(mask);
-        sent_sigtrap::let_in();
+        sent::let_in();
     }
     if call.row.several == Action::SignalReturn {
         // Nothing may lose what the context relies on; the call replaces the mask.
         sys::set_signal_mask(BLOCK_ALL);
-        sent_sigtrap::let_in_on_return();
+        sent::let_in_on_return();
     }
 }
 
@@ -81,8 +81,15 @@ unsafe fn in_vfork_child(call: &Call) -> Outcome {
     match call.row.child {
         // SAFETY: the program's own call, its memory accessible.
         Action::SignalAction => return Outcome::Done(unsafe { calls::sigaction_in_child(call.args) }),
-        Action::Execute(_) => alike::leave_limits(),
-        _ => {}
+        action => {
+            if matches!(action, Action::Execute(_)) {
+                calls::leave_ignored();
+            }
+            // SAFETY: as above.
+            if let Some(result) = unsafe { alike::result(action, call) } {
+                return Outcome::Done(result);
+            }
+        }
     }
     // SAFETY: the program's own call, its memory accessible.
     unsafe { processes::in_vfork_child(call) }
@@ -130,7 +137,7 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
         // SAFETY: the program's pointers, accessible now.
         Action::SignalAction => Some(unsafe { calls::sigaction(args) }),
         // SAFETY: the program's pointers, accessible now.
-        Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, UNBLOCKED & !bit(libc::SIGTRAP)) }),
+        Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, RESERVED & !bit(libc::SIGTRAP)) }),
         // SAFETY: the program's call, its memory accessible.
         action => unsafe { alike::result(action, call) },
     };

@@ -26,7 +26,7 @@ use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stub};
 use crate::system_calls::gate::{alike, frame, own_file, own_memory, processes, returns};
-use crate::system_calls::signals::{calls, dying, memory_faults, safe_points, sent_sigtrap, wrapper};
+use crate::system_calls::signals::{calls, dying, memory_faults, safe_points, sent, wrapper};
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::taken;
 use crate::system_calls::table::visitor::Shared;
@@ -46,6 +46,8 @@ pub fn activate() {
     calls::wrap_all(|| {
         situation::note_tempest_alone();
         taken::take_all();
+        sent::begin();
+        calls::wrap_ignored();
         if cfg!(feature = "guard") && wrapper::stand_before_calls().is_ok() {
             nudge::start();
         }
@@ -78,7 +80,7 @@ pub fn on_syscall(frame: &mut Frame) {
     if call.row.tempest == Action::SignalReturn {
         // Nothing may lose what the context relies on; the call replaces the mask, and lets in what was put off.
         safe_points::hold();
-        sent_sigtrap::let_in_on_return();
+        sent::let_in_on_return();
     }
 }
 
@@ -109,7 +111,7 @@ unsafe fn decide(call: &mut Call) -> Outcome {
             // SAFETY: the program's pointers.
             let result = unsafe { calls::sigprocmask(&mut mask, call.args, 0) };
             safe_points::set_mask(mask);
-            sent_sigtrap::let_in();
+            sent::let_in();
             Outcome::Done(result)
         }
         // SAFETY: the program's call, its memory accessible.

@@ -6,7 +6,9 @@
 //! **Invariants**
 //! * Nothing stays on this stack: no handler finds another one's frame there.
 //! * A frame keeps its distance to 64 bytes: the kernel reads the vector state from there again.
-//! * The program sees no stack that it has not set, but in the context of a handler.
+//! * The program sees no stack that it has not set: neither the call nor the context of a handler shows this one.
+//! * A handler returns with this stack where its context has none. A child of `fork` has no part in the run, and gives it up; one of `vfork` gives it up
+//!   before it has handlers of its own, and else uses it while the node waits.
 //!
 //! Source: `sigaltstack(2)`; Linux `arch/x86/kernel/signal.c` (`get_sigframe`).
 
@@ -19,7 +21,8 @@ use crate::process::private_stack;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::put_off;
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::system_calls::execution::situation;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of the stack. The vector state alone may have 11 KiB (AMX).
 pub const BYTES: u64 = 1 << 16;
@@ -29,6 +32,9 @@ const RED_ZONE: u64 = 128;
 
 /// Where it begins; 0: there is none.
 pub static BEGIN: PerThread<AtomicU64> = PerThread::new(AtomicU64::new(0));
+
+/// The program has said that it has no stack, which the contexts of its handlers show.
+static IS_DISABLED: PerThread<AtomicBool> = PerThread::new(AtomicBool::new(false));
 
 /// `stack_t` of the kernel: where it begins, flags, bytes.
 type Description = [u64; 3];
@@ -66,6 +72,10 @@ pub unsafe fn call(new: u64, old: u64) -> Option<i64> {
     if begin == 0 {
         return None;
     }
+    if situation::is_in_vfork_child() {
+        leave();
+        return None;
+    }
     let mut before: Description = [0; 3];
     let room = if old == 0 { 0 } else { &raw mut before as u64 };
     // SAFETY: passed on from the caller; the kernel writes what it finds to `before`.
@@ -87,9 +97,50 @@ pub unsafe fn call(new: u64, old: u64) -> Option<i64> {
     // SAFETY: the kernel writes what it has to `now`.
     unsafe { sys::raw(libc::SYS_sigaltstack, [0, &raw mut now as u64, 0, 0, 0, 0]) };
     if now[1] & libc::SS_DISABLE as u64 != 0 {
+        IS_DISABLED.store(new != 0 || IS_DISABLED.load(Ordering::Relaxed), Ordering::Relaxed);
         let _ = tell_kernel();
     }
     Some(0)
+}
+
+/// In a forked child, before the program runs: it takes no part in the run, and has the program's stack or none.
+pub fn give_up() {
+    leave();
+    BEGIN.store(0, Ordering::Relaxed);
+}
+
+/// In a child, whose handlers may be the kernel's to begin: its thread has this stack no more.
+pub fn leave() {
+    let begin = BEGIN.load(Ordering::Relaxed);
+    if begin == 0 {
+        return;
+    }
+    let mut now: Description = [0; 3];
+    // SAFETY: the kernel writes what it has to `now`.
+    unsafe { sys::raw(libc::SYS_sigaltstack, [0, &raw mut now as u64, 0, 0, 0, 0]) };
+    if now[0] == begin {
+        let none: Description = [0, libc::SS_DISABLE as u64, 0];
+        // SAFETY: the kernel reads the description.
+        unsafe { sys::raw(libc::SYS_sigaltstack, [&raw const none as u64, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// A handler of the program is about to begin, if there is one, with this context: that shows no stack of the runtime's.
+pub fn hide(handler: u64, context: &mut Ucontext) -> u64 {
+    let begin = BEGIN.load(Ordering::Relaxed);
+    if handler != 0 && begin != 0 && context.stack[0] == begin {
+        let flags = if IS_DISABLED.load(Ordering::Relaxed) { libc::SS_DISABLE } else { 0 };
+        context.stack = [0, flags as u64, 0];
+    }
+    handler
+}
+
+/// A handler of the program returns to `context`, whose stack the kernel takes: without one, this.
+pub fn returns(context: &mut Ucontext) {
+    let begin = BEGIN.load(Ordering::Relaxed);
+    if begin != 0 && (context.stack[2] == 0 || context.stack[1] & libc::SS_DISABLE as u64 != 0) {
+        context.stack = [begin, 0, BYTES];
+    }
 }
 
 /// Ends the run where a signal has found the stack in shared memory that faults.

@@ -27,7 +27,7 @@ use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs;
 use crate::system_calls::signals::carried::carry_out::leave;
-use crate::system_calls::signals::sent_sigtrap;
+use crate::system_calls::signals::sent;
 use blizzard_contract::{CALL_SIGNAL, Counter};
 
 /// The action for the signal.
@@ -112,6 +112,6 @@ fn answer(context: &mut Ucontext, test: Option<PlainTest>) {
     if cfg!(feature = "guard") {
         // Nobody else may let them in: there is no poll.
         context.sigmask &= !(put_off::take_put_off() & !RESERVED);
-        sent_sigtrap::let_in_on_return();
+        sent::let_in_on_return();
     }
 }

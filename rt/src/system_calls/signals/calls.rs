@@ -12,10 +12,11 @@ use crate::kernel::sys::{self, Errno, KernelSigaction};
 use crate::memory::access_control::program::{self, runtime_address};
 use crate::system_calls::execution::signal_sets::{RESERVED, RESERVED_ALONE, UNBLOCKED, UNBLOCKED_ALONE, bit};
 use crate::system_calls::execution::situation;
-use crate::system_calls::signals::actions::{self, ACTIONS, SIGNAL_MAX, is_function};
+use crate::system_calls::signals::actions::{self, ACTIONS, DEFAULT, SIG_IGN, SIGNAL_MAX, is_function};
+use crate::system_calls::signals::alternate_stack;
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::own_sigtrap;
-use crate::system_calls::signals::sent_sigtrap;
+use crate::system_calls::signals::sent;
 use crate::system_calls::signals::wrapper::{installed, is_apart, is_wrapper};
 
 /// What nobody can handle.
@@ -67,6 +68,8 @@ unsafe fn kernel_sigaction(mut args: [u64; 6]) -> i64 {
 /// # Safety
 /// The program's own call, its memory accessible.
 pub unsafe fn sigaction_in_child(args: [u64; 6]) -> i64 {
+    // No wrapper stands in front of the child's own handlers.
+    alternate_stack::leave();
     // SAFETY: passed on from the caller.
     let result = unsafe { kernel_sigaction(args) };
     let [signal, _, old, ..] = args;
@@ -100,7 +103,7 @@ pub unsafe fn sigaction_alone(args: [u64; 6]) -> i64 {
     if act != 0 {
         // SAFETY: the program passes an action's address.
         wanted = unsafe { runtime_address(act).cast::<KernelSigaction>().read_unaligned() };
-        wanted.mask &= !UNBLOCKED_ALONE;
+        wanted.mask &= !RESERVED_ALONE;
     }
     if signal != libc::SIGTRAP as u64 {
         // SAFETY: the program's action, but for its mask.
@@ -135,7 +138,7 @@ unsafe fn sigaction_wrapped(args: [u64; 6]) -> i64 {
     let mut wanted = None;
     if act != 0 {
         match actions::read(act) {
-            Ok(action) => wanted = Some(KernelSigaction { mask: action.mask & !(FIXED | UNBLOCKED_ALONE), ..action }),
+            Ok(action) => wanted = Some(KernelSigaction { mask: action.mask & !(FIXED | RESERVED_ALONE), ..action }),
             Err(result) => return result,
         }
     }
@@ -195,6 +198,27 @@ pub fn wrap_all(then: impl FnOnce()) {
     });
 }
 
+/// Stands in front of a SIGSEGV that the program ignores, once untested accesses may fault.
+pub fn wrap_ignored() {
+    if let Ok(action) = current(libc::SIGSEGV)
+        && action.handler == SIG_IGN
+    {
+        let _ = exchange(libc::SIGSEGV, &action);
+    }
+}
+
+/// In a child, where nothing untested faults any more, or in front of another program: a SIGSEGV that the program ignores is the kernel's to ignore.
+pub fn leave_ignored() {
+    if cfg!(feature = "guard")
+        && ACTIONS.get(libc::SIGSEGV as u64).handler == SIG_IGN
+        && current(libc::SIGSEGV).is_ok_and(|action| is_wrapper(&action))
+    {
+        let ignored = KernelSigaction { handler: SIG_IGN, flags: sys::SA_RESTORER, ..DEFAULT };
+        // SAFETY: ignoring runs no code.
+        let _ = unsafe { sys::rt_sigaction(libc::SIGSEGV, &ignored) };
+    }
+}
+
 /// `rt_sigprocmask` as the program calls it, on the mask that it continues with. A pointer that leads nowhere is told of as the kernel does.
 ///
 /// # Safety
@@ -209,7 +233,7 @@ pub unsafe fn sigprocmask(current: &mut u64, [how, set, old, mask_bytes, ..]: [u
     }
     let wanted = u64::from_ne_bytes(wanted);
     let unblockable = reserved | FIXED;
-    let replaced = sent_sigtrap::with_mask(current, |mask| {
+    let replaced = sent::with_mask(current, |mask| {
         let before = *mask;
         if set != 0 {
             *mask = !unblockable
@@ -241,7 +265,7 @@ pub unsafe fn sigprocmask_alone([how, set, old, mask_bytes, ..]: [u64; 6]) -> Op
     }
     let mut wanted = [0; 8];
     program::read(set, &mut wanted).ok()?;
-    let wanted = u64::from_ne_bytes(wanted) & !UNBLOCKED_ALONE;
+    let wanted = u64::from_ne_bytes(wanted) & !RESERVED_ALONE;
     // SAFETY: a copy of the program's mask; the kernel writes the old one where the program says.
     Some(unsafe {
         sys::raw(libc::SYS_rt_sigprocmask, [how, &raw const wanted as u64, program::kernel_address(old), 8, 0, 0])

@@ -6,7 +6,7 @@
 //! | [`actions`] | the actions as the program set them |
 //! | [`dying`] | the launcher looks at a node that dies by a signal |
 //! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
-//! | [`sent_sigtrap`] | a SIGTRAP that somebody has sent waits |
+//! | [`sent`] | a SIGTRAP, SIGSEGV or the like that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
 //! | [`learnt`] | how often accesses of plain code have faulted |
 //! | [`untested`] | accesses to shared memory that faulted because nothing had tested them |
@@ -26,7 +26,7 @@ pub mod dying;
 
 pub mod own_sigtrap;
 
-pub mod sent_sigtrap;
+pub mod sent;
 
 pub mod safe_points;
 

@@ -5,14 +5,14 @@
 use crate::kernel::later;
 use crate::kernel::sys;
 use crate::system_calls::execution::put_off::{PUT_OFF, letting_in, take_put_off};
-use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit};
+use crate::system_calls::execution::signal_sets::{HELD, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE};
 use crate::system_calls::execution::situation;
-use crate::system_calls::signals::sent_sigtrap;
+use crate::system_calls::signals::sent;
 use core::sync::atomic::Ordering;
 
 /// In a child, which has no pending signals: what was put off on the parent's way into the call is not blocked in the child either.
 pub fn unblock_in_child() {
-    sent_sigtrap::forget();
+    sent::forget();
     later::forget();
     sys::unblock_signals(take_put_off() & !UNBLOCKED);
 }
@@ -20,7 +20,7 @@ pub fn unblock_in_child() {
 /// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
 pub fn safe_point() {
     // Other threads than that of `tempest.h` put nothing off.
-    if PUT_OFF.load(Ordering::Relaxed) == 0 && !sent_sigtrap::is_waiting()
+    if PUT_OFF.load(Ordering::Relaxed) == 0 && !sent::is_waiting()
         || situation::uses_tempest_alone() && !situation::is_tempest_thread()
     {
         return;
@@ -28,15 +28,15 @@ pub fn safe_point() {
     let put_off = take_put_off();
     // The kernel delivers them before the call returns.
     letting_in(|| sys::unblock_signals(put_off));
-    sent_sigtrap::let_in();
+    sent::let_in();
 }
 
 /// Blocks what is not raised by instructions, and returns the mask as the program knows it: without what is put off.
 pub fn hold() -> u64 {
     let reserved = if situation::uses_tempest_alone() { UNBLOCKED_ALONE } else { UNBLOCKED };
     let mask = sys::set_signal_mask(!(SYNCHRONOUS & !UNBLOCKED | reserved));
-    // A SIGTRAP that waits is not in the mask.
-    mask & !PUT_OFF.fetch_and(bit(libc::SIGTRAP), Ordering::Relaxed)
+    // What is held is in the mask only if the program has it there.
+    mask & !(PUT_OFF.fetch_and(HELD, Ordering::Relaxed) & !HELD)
 }
 
 /// Replaces the mask at a safe point: what it no longer blocks comes in before this returns.

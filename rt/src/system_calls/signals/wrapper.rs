@@ -18,6 +18,7 @@ use crate::kernel::ucontext::{REG_RAX, REG_RIP, Ucontext, default_action, restor
 use crate::libraries::modules::MODULES;
 use crate::node::nudge;
 use crate::process::own_stack;
+use crate::process::process;
 use crate::process::resume;
 use crate::process::string_piece;
 use crate::process::tags;
@@ -26,7 +27,9 @@ use crate::system_calls::execution::given;
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::{self, AT_SAFE_POINT, PUT_OFF};
 use crate::system_calls::execution::runtime_text::relies_on_tags;
-use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit};
+use crate::system_calls::execution::signal_sets::{
+    BLOCK_ALL, HELD, RESERVED, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit, has_guard,
+};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIG_IGN, SIGNAL_MAX, is_function};
@@ -35,7 +38,7 @@ use crate::system_calls::signals::called;
 use crate::system_calls::signals::carried::carry_out::{Left, leave};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::memory_faults;
-use crate::system_calls::signals::sent_sigtrap;
+use crate::system_calls::signals::sent;
 use blizzard_contract::CALL_SIGNAL;
 use core::sync::atomic::Ordering;
 
@@ -46,7 +49,8 @@ pub fn is_wrapper(action: &KernelSigaction) -> bool {
 
 /// What the kernel gets for an action of the program, which never blocks the reserved signals. The default for a fault is the wrapper's to take, too ([`memory_faults`]).
 pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> KernelSigaction {
-    if wanted.handler == SIG_DFL && memory_faults::keeps(signal as u64) {
+    let is_ignored = wanted.handler == SIG_IGN && has_guard(bit(signal)) && faults_by_guard();
+    if (wanted.handler == SIG_DFL || is_ignored) && memory_faults::keeps(signal as u64) {
         return KernelSigaction {
             handler: entry as *const () as u64,
             flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
@@ -77,6 +81,11 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
         restorer: restorer as *const () as u64,
         mask: wanted.mask & !reserved,
     }
+}
+
+/// Whether untested accesses fault, or may from some time on.
+fn faults_by_guard() -> bool {
+    process::nodes() > 1 && !tags::detached() || situation::uses_tempest_alone()
 }
 
 /// Whether the runtime stands between the kernel and the program's action for the signal that interrupts plain code in a run of one node.
@@ -114,8 +123,8 @@ pub unsafe fn stand_before_faults() -> sys::Result<()> {
         unsafe {
             let before = sys::rt_sigaction(signal, &installed(signal, &action, UNBLOCKED))?;
             if before.handler != action.handler {
-                sys::rt_sigaction(signal, &before)?;
                 ACTIONS.set(signal as u64, &before);
+                sys::rt_sigaction(signal, &installed(signal, &before, UNBLOCKED))?;
             }
         }
     }
@@ -133,6 +142,11 @@ unsafe extern "C" fn entry() {
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.
 extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
+    let handler = handler_of(signal, info, context);
+    alternate_stack::hide(handler, context)
+}
+
+fn handler_of(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> u64 {
     if cfg!(feature = "guard") && nudge::is_ours(signal, info) {
         called::nudged(info, context);
         return 0;
@@ -154,8 +168,18 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
         return begin(signal, raised, info, context);
     }
     let at = context.gregs[REG_RIP];
+    let action = ACTIONS.get(signal as u64);
+    // What runs no code of the program need not wait.
+    let is_held = !raised && sent::holds(signal);
+    if is_held && (is_function(&action) || sent::is_blocked(signal)) && sent::put_off(signal, info, context) {
+        return 0;
+    }
+    if is_held && action.handler == SIG_IGN {
+        interruptions::goes_on(context);
+        return 0;
+    }
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
-    if !safe && !raised && !tags::detached() && relies_on_tags(at) {
+    if !safe && !raised && !is_held && !tags::detached() && relies_on_tags(at) {
         if let Some(test) = MODULES.plain_test_of(at) {
             context.gregs[REG_RIP] = test.begin;
         // SAFETY: the context stopped there, in code.
@@ -164,7 +188,6 @@ extern "C" fn decide(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucon
             return 0;
         }
     }
-    let action = ACTIONS.get(signal as u64);
     if raised {
         string_piece::leave(context);
         // SAFETY: the kernel's frame, for the handler that this may lead to.
@@ -194,7 +217,7 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
     }
     interruptions::left_kernel();
     // The handler may let them in; and what is delivered is put off no more.
-    context.sigmask &= !PUT_OFF.fetch_and(!bit(signal), Ordering::Relaxed);
+    context.sigmask &= !(PUT_OFF.fetch_and(!bit(signal), Ordering::Relaxed) & !HELD);
     if is_function(action) {
         interruptions::handler_runs(context, action.flags);
     }
@@ -219,7 +242,9 @@ pub unsafe fn let_return(context: &mut Ucontext, action: &KernelSigaction) {
 /// The program's handler, or 0 if it has none: the signal is ignored, or does what it does without.
 fn begin(signal: i32, raised: bool, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
     let action = ACTIONS.get(signal as u64);
-    if !is_function(&action) {
+    // The kernel asks no handler for what an instruction raises while it is blocked.
+    let is_forced = raised && sent::is_blocked(signal);
+    if is_forced || !is_function(&action) {
         if memory_faults::keeps(signal as u64) && (raised || action.handler == SIG_DFL) {
             dying::by_handler(signal, info, context);
             memory_faults::default_action(signal, raised);
@@ -229,7 +254,7 @@ fn begin(signal: i32, raised: bool, info: &libc::siginfo_t, context: &mut Uconte
         }
         return 0;
     }
-    if sent_sigtrap::begins(signal, &action, context) || !situation::is_dispatched() {
+    if sent::begins(signal, &action, context) || !situation::is_dispatched() {
         // SAFETY: the kernel's frame, for a handler that has not begun.
         unsafe { let_return(context, &action) };
     }

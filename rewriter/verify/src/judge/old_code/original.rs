@@ -682,8 +682,13 @@ impl Comparison<'_, '_> {
     /// `begins` are the new addresses, ascending.
     fn ends_as(&self, was: u64, was_bytes: u64, end: u64, begins: &[u64]) -> Option<bool> {
         let was_end = was.checked_add(was_bytes)?;
-        // Behind the last instruction there may be data. Instructions that overlap others may begin between; the longest has 15 bytes.
-        let last = (was..was_end).rev().find(|va| self.insns.contains_key(va) && self.map.contains_key(va))?;
+        // Behind the last instruction there may be data. Instructions that overlap others may begin between; the longest has 15 bytes. A size may say
+        // anything, so only what the file holds is looked at.
+        let last_of = |s: &Section| {
+            let range = was.max(s.va)..was_end.min(s.va.saturating_add(s.data.len() as u64));
+            range.rev().find(|va| self.insns.contains_key(va) && self.map.contains_key(va))
+        };
+        let last = self.original.exec.iter().filter_map(last_of).max()?;
         let near = was.max(last.saturating_sub(15))..was_end.min(last + 15);
         let is_last = |va: u64, o: &Insn| va == last || va + u64::from(o.len) >= was_end;
         Some(near.clone().any(|va| {

@@ -70,6 +70,8 @@ impl Case<'_> {
             M::Call | M::Jmp => memory[at..at + 8].copy_from_slice(&landing.to_le_bytes()),
             // An area in its initial state.
             M::Xrstor | M::Xrstor64 | M::Fxrstor | M::Fxrstor64 => memory[at..at + 576].fill(0),
+            // No tiles.
+            M::Ldtilecfg => memory[at..at + 64].fill(0),
             // The selector of data.
             M::Mov if self.insn.op0_register().is_segment_register() => memory[at..at + 2].copy_from_slice(&[0x2b, 0]),
             M::Ldmxcsr | M::Vldmxcsr => memory[at..at + 4].copy_from_slice(&[0xa5, 0x7f, 0, 0]),

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// From the program's addresses to the alias.
 pub const DISTANCE: u64 = 1 << 44;
-/// Bytes of a region.
-pub const REGION: usize = 3 << 12;
+/// Bytes of a region: the largest access is an `xsave` with the state of AMX, from the second page on.
+pub const REGION: usize = 5 << 12;
 /// Where a trap stands in the code, besides the one behind the instruction.
 pub const LANDING: u64 = 0x800;
 const STACK: usize = 4096;

@@ -46,7 +46,11 @@ enum {
     BZ_PROTOCOL_UPDATE,
     /* For data that one node after the other reads and then stores to, as under a lock: the read miss brings the right to store, so a turn takes one miss instead of two. A block
      * whose readers turn out not to store is kept as BZ_PROTOCOL_STACHE keeps it, until it is read and stored to by turns again. Sequentially consistent. */
-    BZ_PROTOCOL_MIGRATORY
+    BZ_PROTOCOL_MIGRATORY,
+    /* For data that are written once or seldom and read by many: who had copies when somebody stored gets new ones, unasked, as soon as the first of them has read. So a store
+     * and the reads behind it cost one miss of a reader instead of one for each; and none when another node than the home has stored and calls bz_check_in. Who reads no more gets a
+     * copy once for each store that others read, until it gives one up (bz_check_in). Sequentially consistent. */
+    BZ_PROTOCOL_BROADCAST
 };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {

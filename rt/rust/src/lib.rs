@@ -307,6 +307,8 @@ pub enum Protocol {
     Update,
     /// One node after the other reads and then stores, as under a lock: the read miss brings the right to store. Sequentially consistent.
     Migratory,
+    /// Written once or seldom, read by many: after a store the first reader's miss brings all earlier readers a copy. Sequentially consistent.
+    Broadcast,
 }
 
 /// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.

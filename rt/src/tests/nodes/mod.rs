@@ -2,6 +2,7 @@
 
 mod ahead;
 mod blocks;
+mod broadcast;
 mod common;
 mod failures;
 mod migratory;

@@ -55,7 +55,6 @@ fn protocols_live_side_by_side() {
     explored(&side_by_side::<64, 1>(), "64", ALL, 11_223);
     explored(&side_by_side::<128, 1>(), "128", ALL, 17_393);
     explored(&side_by_side::<64, 2>(), "64", ALL, 8_436);
-    explored(&side_by_side::<128, 2>(), "128", ALL, 10_537);
 }
 
 /// Whoever loads finds what the home had at its last flush, or what is newer.
@@ -170,6 +169,24 @@ fn migratory_too() {
     }
 }
 
+/// One copy of each block, which is given back unasked.
+#[test]
+fn home_too() {
+    for (model, bytes, states) in [
+        (parts::<64>(), "64", 351),
+        (parts::<256>(), "256", 2_850),
+        (replacement::<64>(), "64", 958),
+        (replacement_in_use::<64>(), "64", 1_700),
+        (call::<64>(), "64", 23_069),
+        (call_of_two_pages::<64>(), "64", 795),
+        (across::<64, 256>(), "64 and 256", 1_244),
+        (home_by_use_of_two::<64>(), "64", 378),
+        (created::<64>(), "64", 334),
+    ] {
+        explored(&by("home", model), bytes, ALL, states);
+    }
+}
+
 /// What stache guarantees, though readers get copies that they have not asked for.
 #[test]
 fn broadcast_too() {
@@ -203,6 +220,8 @@ fn more_of_each() {
     explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
     explored(&by("migratory", trail::<64>()), "64", ALL, 4540);
     explored(&side_by_side::<64, 4>(), "64", ALL, 8436);
+    explored(&by("home", parts_of_two::<64>()), "64", ALL, 22_425);
+    explored(&by("home", turns::<64>()), "64", ALL, 71_290);
     explored(&by("broadcast", read_again_and_again::<64>()), "64", ALL, 26_105);
     explored(&by("broadcast", read_again_and_again::<128>()), "128", ALL, 73_094);
     explored(&parts_of_two::<128>(), "128", ALL, 5_579);
@@ -281,6 +300,8 @@ fn each_planted_bug_is_found() {
             "writers",
             [("64", by("migratory", turns::<64>())), ("128", by("migratory", turns::<128>()))],
         ),
+        (Bug::LentCopyStays, "stale", [("64", by("home", parts::<64>())), ("128", by("home", parts::<128>()))]),
+        (Bug::CallGivesBack, "endless", [("64", by("home", call::<64>())), ("128", by("home", call::<128>()))]),
         (
             Bug::CopyIsForgotten,
             "writers",

@@ -5,6 +5,7 @@ mod blocks;
 mod broadcast;
 mod common;
 mod failures;
+mod home;
 mod migratory;
 mod other_protocols;
 mod prelude;

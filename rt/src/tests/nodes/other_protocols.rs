@@ -20,7 +20,7 @@ macro_rules! under {
     };
 }
 
-under! { MCM in mcm, SEQUENTIAL in sequential: {
+under! { MCM in mcm, HOME in home: {
     a_store_on_one_node_is_loaded_on_the_others
     sixty_four_nodes_share_a_block
     fetch_add_loses_nothing_under_false_sharing

@@ -54,7 +54,6 @@ fn blocks_in_parts_are_whole() {
 fn protocols_live_side_by_side() {
     explored(&side_by_side::<64, 1>(), "64", ALL, 11_223);
     explored(&side_by_side::<128, 1>(), "128", ALL, 17_393);
-    explored(&side_by_side::<64, 2>(), "64", ALL, 8_436);
 }
 
 /// Whoever loads finds what the home had at its last flush, or what is newer.
@@ -220,6 +219,7 @@ fn more_of_each() {
     explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
     explored(&by("migratory", trail::<64>()), "64", ALL, 4540);
     explored(&side_by_side::<64, 4>(), "64", ALL, 8436);
+    explored(&side_by_side::<64, 2>(), "64", ALL, 75_783);
     explored(&by("home", parts_of_two::<64>()), "64", ALL, 22_425);
     explored(&by("home", turns::<64>()), "64", ALL, 71_290);
     explored(&by("broadcast", read_again_and_again::<64>()), "64", ALL, 26_105);

@@ -50,7 +50,7 @@ static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes
     if (block < 64 || block > 4096 || (block & (block - 1)))
         die("bz_alloc_with: the block size is none of 64, 128, 256, 512, 1024, 2048, 4096");
     if (homes > BZ_HOMES_SLICES) die("bz_alloc_with: homes is none of the BZ_HOMES constants");
-    if (protocol > BZ_PROTOCOL_MIGRATORY) die("bz_alloc_with: protocol is none of the BZ_PROTOCOL constants");
+    if (protocol > BZ_PROTOCOL_BROADCAST) die("bz_alloc_with: protocol is none of the BZ_PROTOCOL constants");
     if (homes == BZ_HOMES_NODE && node != 0) die("bz_alloc_with: there is no such node");
     return plain_zeroed("bz_alloc_with", bytes, block);
 }

@@ -42,11 +42,17 @@ enum {
     BZ_PROTOCOL_DEFAULT,
     BZ_PROTOCOL_STACHE,
     BZ_PROTOCOL_MCM,
-    BZ_PROTOCOL_SEQUENTIAL,
+    /* For data that many nodes use by turns, a little each time, such as a counter or the head of a queue: there are no copies. The home lends a block for one access, and gets it back
+     * when the borrower enters the runtime again, at its next poll. So a turn of another node takes one miss and three messages, and a turn of the home mostly none. Sequentially consistent. */
+    BZ_PROTOCOL_HOME,
     BZ_PROTOCOL_UPDATE,
     /* For data that one node after the other reads and then stores to, as under a lock: the read miss brings the right to store, so a turn takes one miss instead of two. A block
      * whose readers turn out not to store is kept as BZ_PROTOCOL_STACHE keeps it, until it is read and stored to by turns again. Sequentially consistent. */
-    BZ_PROTOCOL_MIGRATORY
+    BZ_PROTOCOL_MIGRATORY,
+    /* For data that are written once or seldom and read by many: who had copies when somebody stored gets new ones, unasked, as soon as the first of them has read. So a store
+     * and the reads behind it cost one miss of a reader instead of one for each; and none when another node than the home has stored and calls bz_check_in. Who reads no more gets a
+     * copy once for each store that others read, until it gives one up (bz_check_in). Sequentially consistent. */
+    BZ_PROTOCOL_BROADCAST
 };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {
@@ -73,7 +79,7 @@ void bz_free(void *p);
 /* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel; addresses that are
  * not shared are ignored. A copy that has come can be taken away again before it is used.
  * bz_prefetch asks for copies and does not wait (up to 63 blocks at a time; what is beyond is ignored); `store` nonzero: to
- *   store to, else to load from. Under `--protocol sequential` it does nothing.
+ *   store to, else to load from. With BZ_PROTOCOL_HOME it does nothing.
  * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
  * `--stats` counts calls, blocks asked for (prefetches), hints_late: such a block was used before its copy came. hints_lost: it was used after its copy had been

@@ -14,7 +14,7 @@
 //! # Where a new protocol goes
 //!
 //! Into a folder of its own, with a type that implements [`protocol::seam::Protocol`] and a table of its messages (`MESSAGES`); a `pub mod` line below, above
-//! [`list`]; and a line in [`list`]. [`sequential`] is the smallest. At most four protocols fit, of fifteen messages each; the fourth has thirteen. A
+//! [`list`]; and a line in [`list`]. [`home`] is the smallest. At most eight protocols fit, of fifteen messages each; the eighth has thirteen. A
 //! protocol that differs from stache in few steps implements [`stache::driver::Rules`], as [`update`] does.
 //!
 //! # Layers
@@ -41,11 +41,13 @@ pub mod stache;
 
 pub mod mcm;
 
-pub mod sequential;
+pub mod home;
 
 pub mod migratory;
 
 pub mod update;
+
+pub mod broadcast;
 
 pub mod list;
 

@@ -99,13 +99,14 @@ macro_rules! protocols {
                 }
             }
 
+            /// `keeps_page`: see [`Incoming`].
             #[inline(always)]
-            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>, keeps_page: impl FnOnce() -> bool) {
                 // The first that this node hears of a block whose home it is may be a message.
                 self.serve(env.port, site.protocol);
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.message(env, site, message),)*
-                    _ => self.message_apart(env, site, message),
+                    _ => self.message_apart(env, site, &Incoming { keeps_page: keeps_page(), ..*message }),
                 }
             }
 
@@ -177,6 +178,11 @@ macro_rules! protocols {
                         $(self.$name.resume(env);)*
                     }
                 }
+            }
+
+            #[cold]
+            pub(crate) fn keep(&mut self) {
+                $(self.$name.keep();)*
             }
 
             /// Whether one that is not sequentially consistent serves blocks.
@@ -261,9 +267,10 @@ macro_rules! protocols {
 protocols! {
     stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, Sequential, "Invalidations through a directory at the home; busy blocks queue requests";
     mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
-    sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, Sequential, "No copies: a block is at one node at a time";
+    home: crate::home::driver::Home<M>, crate::home::driver::MESSAGES, Sequential, "For data that many use by turns, a little each time: no copies, the home lends a block for an access";
     update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
     migratory: crate::migratory::driver::Migratory<M>, crate::stache::vocabulary::MESSAGES, Sequential, "For data that nodes read and then write by turns: a read miss fetches the right to store";
+    broadcast: crate::broadcast::driver::Broadcast<M>, crate::broadcast::steps::MESSAGES, Sequential, "For data that one node writes at times and many read: the first reader's miss serves the others";
 }
 
 /// A line of the list.

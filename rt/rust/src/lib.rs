@@ -301,12 +301,15 @@ pub enum Protocol {
     OfTheRun,
     Stache,
     Mcm,
-    Sequential,
+    /// Many nodes use it by turns, a little each time: no copies, the home lends a block for one access. Sequentially consistent.
+    Home,
     /// One node stores, the pages' home; barriers and the like send what it has stored to those that have loaded it before. Not sequentially consistent:
     /// see [`flush`].
     Update,
     /// One node after the other reads and then stores, as under a lock: the read miss brings the right to store. Sequentially consistent.
     Migratory,
+    /// Written once or seldom, read by many: after a store the first reader's miss brings all earlier readers a copy. Sequentially consistent.
+    Broadcast,
 }
 
 /// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.

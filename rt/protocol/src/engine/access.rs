@@ -315,8 +315,9 @@ impl<M: Storage> Engine<M> {
             }
         }
         let kind = (number % MESSAGES) as u8;
-        let (protocols, mut env) = self.parts(port);
-        protocols.message(&mut env, site, &Incoming { from, kind, data });
+        let Engine { protocols, pins, parts, pages, .. } = self;
+        let message = Incoming { from, kind, data, keeps_page: true };
+        protocols.message(&mut Env { port, pins, parts }, site, &message, || pages.keeps(site.block));
     }
 
     #[inline(never)]

@@ -37,6 +37,9 @@ pub trait Protocol<M: Storage>: Sized {
     /// The access before is over: steps what was put off because of it.
     fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>);
 
+    /// The memory of a system call is complete: what is here stays until somebody wants it.
+    fn keep(&mut self) {}
+
     /// Whether there is something to do, or to look for, at the next poll.
     fn has_put_off_work(&self, pins: &Pins) -> bool;
 

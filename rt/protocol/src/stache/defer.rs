@@ -73,6 +73,11 @@ impl<T: Table<Waiting>> Deferred<T> {
         Some(event)
     }
 
+    /// Whether an event of that block waits that is a request of that node.
+    pub fn is_waiting_for(&self, block: u64, node: NodeId) -> bool {
+        (0..self.len).map(|at| self.events.get(at)).any(|each| each.block == block && each.event.is_from(node))
+    }
+
     /// The blocks that have waiting events, oldest event first; a block appears once per event.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
         (0..self.len).map(|at| self.events.get(at).block)

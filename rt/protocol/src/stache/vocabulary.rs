@@ -129,6 +129,20 @@ impl HomeEvent {
         }
     }
 
+    /// Whether another node has sent it, which is that one.
+    #[inline(always)]
+    pub fn is_from(self, node: NodeId) -> bool {
+        match self {
+            HomeEvent::Read(from)
+            | HomeEvent::Write(from)
+            | HomeEvent::Upgrade(from)
+            | HomeEvent::InvalidateAck(from)
+            | HomeEvent::WriteBack(from)
+            | HomeEvent::Downgraded(from) => from == node,
+            HomeEvent::LocalLoad | HomeEvent::LocalStore => false,
+        }
+    }
+
     /// Whether it asks for something and may therefore be deferred (answers never are).
     pub const fn is_request(self) -> bool {
         !matches!(self, HomeEvent::InvalidateAck(_) | HomeEvent::WriteBack(_) | HomeEvent::Downgraded(_))

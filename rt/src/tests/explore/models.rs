@@ -210,6 +210,33 @@ pub fn readers<const BYTES: u64>() -> Model {
     Model { before, ..model("read by two", plain, neighbours::<BYTES>, scripts) }
 }
 
+/// Two nodes have read before their home has stored: the first that reads again brings the other one a copy.
+pub fn read_again<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0)], vec![Load(0)], vec![Load(0), Store(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (0, Store(0))];
+    Model { before, ..model("read again", plain, neighbours::<BYTES>, scripts) }
+}
+
+/// The same, and the first goes on.
+pub fn read_again_and_again<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0)], vec![Load(0), Store(0)], vec![Load(0), Load(0)]];
+    Model { scripts, ..read_again::<BYTES>() }
+}
+
+/// The home reads what one of two readers has stored, and the other one wants it, too.
+pub fn read_at_home<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Load(0)], vec![CheckIn(0)], vec![Load(0), Store(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (1, Store(0))];
+    Model { before, ..model("read at home", plain, neighbours::<BYTES>, scripts) }
+}
+
+/// A reader that is sent a copy has no room for its page.
+pub fn read_without_room<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![], vec![Load(1), Load(0)], vec![Load(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (0, Store(0))];
+    Model { before, ..model("read without room", one_page, pages::<BYTES, 2>, scripts) }
+}
+
 /// Data of two sizes from two nodes at once.
 pub fn mixed<const SMALL: u64, const LARGE: u64>() -> Model {
     let scripts = vec![vec![Store(0)], vec![Store(1)], vec![Prefetch(0, false), Load(1), Load(0)]];

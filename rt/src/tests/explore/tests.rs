@@ -54,8 +54,6 @@ fn blocks_in_parts_are_whole() {
 fn protocols_live_side_by_side() {
     explored(&side_by_side::<64, 1>(), "64", ALL, 11_223);
     explored(&side_by_side::<128, 1>(), "128", ALL, 17_393);
-    explored(&side_by_side::<64, 2>(), "64", ALL, 8_436);
-    explored(&side_by_side::<128, 2>(), "128", ALL, 10_537);
 }
 
 /// Whoever loads finds what the home had at its last flush, or what is newer.
@@ -170,6 +168,44 @@ fn migratory_too() {
     }
 }
 
+/// One copy of each block, which is given back unasked.
+#[test]
+fn home_too() {
+    for (model, bytes, states) in [
+        (parts::<64>(), "64", 351),
+        (parts::<256>(), "256", 2_850),
+        (replacement::<64>(), "64", 958),
+        (replacement_in_use::<64>(), "64", 1_700),
+        (call::<64>(), "64", 23_069),
+        (call_of_two_pages::<64>(), "64", 795),
+        (across::<64, 256>(), "64 and 256", 1_244),
+        (home_by_use_of_two::<64>(), "64", 378),
+        (created::<64>(), "64", 334),
+    ] {
+        explored(&by("home", model), bytes, ALL, states);
+    }
+}
+
+/// What stache guarantees, though readers get copies that they have not asked for.
+#[test]
+fn broadcast_too() {
+    for (model, bytes, states) in [
+        (read_again::<64>(), "64", 5_930),
+        (read_again::<128>(), "128", 11_685),
+        (read_at_home::<64>(), "64", 2_143),
+        (read_without_room::<64>(), "64", 954),
+        (parts::<256>(), "256", 164),
+        (replacement_in_use::<64>(), "64", 267),
+        (joined::<64>(), "64", 356),
+        (own::<64>(), "64", 184),
+        (across::<64, 256>(), "64 and 256", 279),
+        (home_by_use_of_two::<64>(), "64", 153),
+        (created::<64>(), "64", 149),
+    ] {
+        explored(&by("broadcast", model), bytes, ALL, states);
+    }
+}
+
 #[test]
 #[ignore = "takes three minutes"]
 fn more_of_each() {
@@ -183,6 +219,11 @@ fn more_of_each() {
     explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
     explored(&by("migratory", trail::<64>()), "64", ALL, 4540);
     explored(&side_by_side::<64, 4>(), "64", ALL, 8436);
+    explored(&side_by_side::<64, 2>(), "64", ALL, 75_783);
+    explored(&by("home", parts_of_two::<64>()), "64", ALL, 22_425);
+    explored(&by("home", turns::<64>()), "64", ALL, 71_290);
+    explored(&by("broadcast", read_again_and_again::<64>()), "64", ALL, 26_105);
+    explored(&by("broadcast", read_again_and_again::<128>()), "128", ALL, 73_094);
     explored(&parts_of_two::<128>(), "128", ALL, 5_579);
     explored(&parts_of_two::<4096>(), "4096", MORE, 48_499);
     explored(&mixed::<128, 256>(), "128 and 256", ALL, 39_263);
@@ -258,6 +299,26 @@ fn each_planted_bug_is_found() {
             Bug::MovedCopyStays,
             "writers",
             [("64", by("migratory", turns::<64>())), ("128", by("migratory", turns::<128>()))],
+        ),
+        (Bug::LentCopyStays, "stale", [("64", by("home", parts::<64>())), ("128", by("home", parts::<128>()))]),
+        (Bug::CallGivesBack, "endless", [("64", by("home", call::<64>())), ("128", by("home", call::<128>()))]),
+        (
+            Bug::CopyIsForgotten,
+            "writers",
+            [
+                ("64", by("broadcast", read_again_and_again::<64>())),
+                ("128", by("broadcast", read_again_and_again::<128>())),
+            ],
+        ),
+        (
+            Bug::CopyPassesRequest,
+            "failure",
+            [("64", by("broadcast", read_at_home::<64>())), ("128", by("broadcast", read_at_home::<128>()))],
+        ),
+        (
+            Bug::AnsweredReadIsServed,
+            "failure",
+            [("64", by("broadcast", read_again::<64>())), ("128", by("broadcast", read_again::<128>()))],
         ),
         (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
         (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),

@@ -27,7 +27,7 @@ use std::vec::Vec;
 /// Numbers of protocols in the region's header, in the order of their list.
 pub const STACHE: u32 = blizzard_protocol::list::ALL[0].number();
 pub const MCM: u32 = blizzard_protocol::list::ALL[1].number();
-pub const SEQUENTIAL: u32 = blizzard_protocol::list::ALL[2].number();
+pub const HOME: u32 = blizzard_protocol::list::ALL[2].number();
 /// Those that keep copies of other homes' blocks.
 pub const COPYING: [u32; 2] = [STACHE, MCM];
 pub const PROTOCOLS: [u32; blizzard_protocol::list::OF_RUNS] = {

@@ -2,8 +2,10 @@
 
 mod ahead;
 mod blocks;
+mod broadcast;
 mod common;
 mod failures;
+mod home;
 mod migratory;
 mod other_protocols;
 mod prelude;

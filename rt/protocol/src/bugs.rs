@@ -98,6 +98,12 @@ listed! {
         /// The home gives a block to a reader that may store, but goes on loading from its own copy.
         MovedCopyStays,
 
+        // Of reduce.
+        /// A node that has left a barrier is answered by a home that still waits in it, without what the round has brought.
+        AddsComeLate,
+        /// What nodes have added is combined in another order than that of their numbers.
+        NodesCombinedBackwards,
+
         // Of bulk transfers.
         /// The last piece of a transfer is not waited for.
         BulkEndsEarly,

@@ -7,6 +7,7 @@ mod failures;
 mod migratory;
 mod other_protocols;
 mod prelude;
+mod reduce;
 mod replace;
 mod sync;
 mod transports;

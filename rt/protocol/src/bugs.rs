@@ -112,6 +112,12 @@ listed! {
         /// A request that a copy has crossed, and answered, is answered once more.
         AnsweredReadIsServed,
 
+        // Of reduce.
+        /// A node that has left a barrier is answered by a home that still waits in it, without what the round has brought.
+        AddsComeLate,
+        /// What nodes have added is combined in another order than that of their numbers.
+        NodesCombinedBackwards,
+
         // Of bulk transfers.
         /// The last piece of a transfer is not waited for.
         BulkEndsEarly,

@@ -28,6 +28,8 @@ pub mod ids;
 
 pub mod tag;
 
+pub mod operation;
+
 pub mod bugs;
 
 pub mod port;
@@ -44,6 +46,8 @@ pub mod mcm;
 pub mod home;
 
 pub mod migratory;
+
+pub mod reduce;
 
 pub mod update;
 

@@ -352,6 +352,33 @@ impl<M: Storage> Engine<M> {
         protocols.flush(&mut env);
     }
 
+    /// The program is about to store to a block until the next barrier of all nodes. True: it need not be acquired before it is missed.
+    pub fn begin_to_store<P: Port>(&mut self, port: &mut P, block: Block) -> bool {
+        let Some(site) = port.site(block.addr()) else { return false };
+        let (protocols, mut env) = self.parts(port);
+        protocols.begin_to_store(&mut env, &site)
+    }
+
+    /// The node is about to enter a barrier of all nodes, in front of which there is a fence.
+    #[inline]
+    pub fn round_ends<P: Port>(&mut self, port: &mut P) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.round_ends(&mut env);
+    }
+
+    /// That barrier is over.
+    #[inline]
+    pub fn round_begins<P: Port>(&mut self, port: &mut P) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.round_begins(&mut env);
+    }
+
+    /// Memory with that protocol is handed out again.
+    pub fn forget<P: Port>(&mut self, port: &mut P, protocol: ProtocolId, addr: u64, bytes: u64) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.forget(&mut env, protocol, addr, bytes);
+    }
+
     /// [`Protocol::is_leaving`](crate::protocol::seam::Protocol::is_leaving).
     pub fn is_leaving(&self, k: u64) -> Option<bool> {
         self.protocols.is_leaving(k)

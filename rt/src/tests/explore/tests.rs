@@ -11,6 +11,8 @@ use std::vec::Vec;
 const ALL: usize = 100_000_000;
 /// So many steps of what is not.
 const FIRST: usize = 25_000;
+/// The same of three nodes with barriers, which take longest.
+const FEW: usize = 3_000;
 
 /// Explores all orders, or those of the first so many steps; so many states there are.
 fn explored(model: &Model, bytes: &str, most_steps: usize, states: usize) {
@@ -67,6 +69,17 @@ fn what_is_flushed_has_arrived() {
     explored(&push_to_small::<64>(), "64", ALL, 1_619);
     explored(&push_beside_call::<64>(), "64", ALL, 11_091);
     explored(&push_beside_access::<64>(), "64", ALL, 408);
+}
+
+/// Sums of floats that depend on the order come out as the order of the nodes' numbers says.
+#[test]
+fn sums_are_those_of_the_nodes_in_order() {
+    explored(&reduce::<64>(), "64", ALL, 625);
+    explored(&reduce::<256>(), "256", ALL, 4_125);
+    explored(&reduce_late::<64>(), "64", FEW, 1_657);
+    explored(&reduce_ahead::<64>(), "64", FEW, 1_653);
+    explored(&reduce_in_small::<64>(), "64", ALL, 1_643);
+    explored(&reduce_of_three::<64>(), "64", FEW, 1_647);
 }
 
 #[test]
@@ -245,6 +258,7 @@ fn more_of_each() {
     explored(&own::<4096>(), "4096", ALL, 43_528);
     explored(&joined::<2048>(), "2048", ALL, 34_983);
     explored(&push::<128>(), "128", ALL, 14_887);
+    explored(&reduce_again::<64>(), "64", ALL, 44_605);
     explored(&bulk::<64>(), "64", ALL, 34_016);
     explored(&bulk::<1024>(), "1024", ALL, 131_006);
 }
@@ -320,6 +334,8 @@ fn each_planted_bug_is_found() {
             "failure",
             [("64", by("broadcast", read_again::<64>())), ("128", by("broadcast", read_again::<128>()))],
         ),
+        (Bug::AddsComeLate, "stale", at_two_sizes!(reduce_late, [64], [128])),
+        (Bug::NodesCombinedBackwards, "stale", at_two_sizes!(reduce_of_three, [64], [128])),
         (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
         (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),
     ];

@@ -9,6 +9,7 @@ mod home;
 mod migratory;
 mod other_protocols;
 mod prelude;
+mod reduce;
 mod replace;
 mod sync;
 mod transports;

@@ -12,7 +12,7 @@ use core::fmt;
 /// Displays the place at this address.
 pub struct Place(pub u64);
 
-/// Displays the function at this address and the distance from its start, without the file's name; nothing if it has no name.
+/// Displays the function at this address and the distance from its start, without the file's name; a [`Place`] if it has no name.
 pub struct Function(pub u64);
 
 impl fmt::Display for Function {
@@ -20,7 +20,10 @@ impl fmt::Display for Function {
         let mut line = [0u8; LINE_BYTES];
         let mapped = mapping(self.0, &mut line).and_then(|(offset, path)| Some((offset, File::open(path)?)));
         let named = mapped.as_ref().and_then(|(offset, file)| file.symbol(file.address(*offset)?));
-        named.map_or(Ok(()), |(symbol, distance)| write!(f, "{symbol}+{distance:#x}"))
+        match named {
+            Some((symbol, distance)) => write!(f, "{symbol}+{distance:#x}"),
+            None => Place(self.0).fmt(f),
+        }
     }
 }
 

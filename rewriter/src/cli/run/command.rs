@@ -374,7 +374,11 @@ fn tell_of_core(executable: &Path, outcome: &Outcome) {
     let crash = outcome.crash.as_ref();
     let Some(node) = crash.map(|crash| crash.node as usize).or(dumped) else { return };
     if !outcome.nodes[node].status.core_dumped() {
-        return messages::note(&format!("the kernel has written no core file of node {node}"));
+        let why = match outcome.nodes[node].status.signal() {
+            Some(_) => "the kernel has written no core file of it",
+            None => "it was no signal that ended it, so there is no core file of it",
+        };
+        return messages::note(&format!("node {node}: {why}"));
     }
     let process = crash.and_then(|crash| crash.process.as_ref());
     let place = process.map(|(pid, folder)| core_files::place(*pid, folder));

@@ -63,7 +63,13 @@ impl Rules {
     /// It cannot be read, or a line of it is none.
     pub fn read(path: &Path, nodes: Option<u32>) -> Result<Rules> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|e| Error::new(format!("--attr: cannot read {file}: {e}")))?;
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            let why = match e.kind() {
+                std::io::ErrorKind::InvalidData => "it is no text; `--attr FILE` takes rules, one a line".to_owned(),
+                _ => e.to_string(),
+            };
+            Error::new(format!("--attr: cannot read {file}: {why}"))
+        })?;
         Rules::parse(file, &text, nodes)
     }
 
@@ -305,5 +311,9 @@ mod tests {
         }
         let missing = Rules::read("/nonexistent/rules".as_ref(), None).unwrap_err();
         assert!(missing.to_string().starts_with("--attr: cannot read /nonexistent/rules: "));
+        let program = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(program.path(), [0x7f, b'E', b'L', b'F', 0xff]).unwrap();
+        let no_text = Rules::read(program.path(), None).unwrap_err().to_string();
+        assert!(no_text.ends_with(": it is no text; `--attr FILE` takes rules, one a line"), "{no_text}");
     }
 }

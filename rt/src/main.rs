@@ -9,11 +9,12 @@
 #![no_main]
 
 use blizzard_rt::kernel::{print, sys};
+use blizzard_rt::node::node::Node;
 use blizzard_rt::start::entry;
 use core::arch::naked_asm;
 
-/// Of the stack that the start runs on. Of several nodes each is built there before it is put in place: frames of 540 KiB in all.
-const START_STACK_BYTES: usize = 1 << 20;
+/// Of the stack that the start runs on. A node is built there before it is put in place, by several functions whose frames each have room for it.
+const START_STACK_BYTES: usize = (8 * size_of::<Node>()).next_power_of_two();
 
 /// The entry point; see the module's documentation.
 ///

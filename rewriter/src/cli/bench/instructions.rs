@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(counts[0], Counts { name: "read miss", requester: 100, home: 200, third: 30, all: 330 });
         // An access that misses again is no hit.
         let again = [miss(0, [200, 110, 30]), miss(HIT, [200, 110, 30])];
-        assert_eq!(summarise(&again, &mut [70; KINDS.len()]).unwrap()[0].requester, 130);
+        assert_eq!(summarise(&again, &mut [70; KINDS.len()]).unwrap()[0].requester, 40);
     }
 
     /// The guard of the numbers (`tests/guard-misses.txt`) misses a row that ought to be there.

@@ -297,13 +297,13 @@ macro_rules! protocols {
 }
 
 protocols! {
-    stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, Sequential, "Invalidations through a directory at the home; busy blocks queue requests";
-    mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
-    home: crate::home::driver::Home<M>, crate::home::driver::MESSAGES, Sequential, "For data that many use by turns, a little each time: no copies, the home lends a block for an access";
-    update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
-    migratory: crate::migratory::driver::Migratory<M>, crate::stache::vocabulary::MESSAGES, Sequential, "For data that nodes read and then write by turns: a read miss fetches the right to store";
-    broadcast: crate::broadcast::driver::Broadcast<M>, crate::broadcast::steps::MESSAGES, Sequential, "For data that one node writes at times and many read: the first reader's miss serves the others";
-    reduce: crate::reduce::driver::Reduce<M>, crate::reduce::driver::MESSAGES, AtBarriers, "For allocations: nodes add to copies of their own, which homes combine at barriers";
+    stache: crate::protocols::stache::driver::Stache<M>, crate::protocols::stache::vocabulary::MESSAGES, Sequential, "Invalidations through a directory at the home; busy blocks queue requests";
+    mcm: crate::protocols::mcm::driver::Mcm<M>, crate::protocols::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
+    home: crate::protocols::home::driver::Home<M>, crate::protocols::home::driver::MESSAGES, Sequential, "For data that many use by turns, a little each time: no copies, the home lends a block for an access";
+    update: crate::protocols::update::driver::Update<M>, crate::protocols::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
+    migratory: crate::protocols::migratory::driver::Migratory<M>, crate::protocols::stache::vocabulary::MESSAGES, Sequential, "For data that nodes read and then write by turns: a read miss fetches the right to store";
+    broadcast: crate::protocols::broadcast::driver::Broadcast<M>, crate::protocols::broadcast::steps::MESSAGES, Sequential, "For data that one node writes at times and many read: the first reader's miss serves the others";
+    reduce: crate::protocols::reduce::driver::Reduce<M>, crate::protocols::reduce::driver::MESSAGES, AtBarriers, "For allocations: nodes add to copies of their own, which homes combine at barriers";
 }
 
 /// A line of the list.

@@ -8,13 +8,13 @@ use crate::ids::{Block, Data, NodeSet};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
-use crate::stache::defer::{Deferred, Waiting};
-use crate::stache::directory::{DirState, Directory};
-use crate::stache::driver::{Rules, Stache};
-use crate::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::{DirState, Directory};
+use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
+use crate::protocols::update::steps::{self, DROPPED};
 use crate::storage::{Queue, Storage, Table, Zeroed};
 use crate::tag::Tag;
-use crate::update::steps::{self, DROPPED};
 use blizzard_contract::BLOCK_BYTES;
 
 /// The protocol's state on one node.

@@ -1,4 +1,4 @@
-//! The protocol's state on one node, and its steps; the tables are in [`crate::home`].
+//! The protocol's state on one node, and its steps; the tables are in [`crate::protocols::home`].
 //!
 //! Input: misses and messages from the engine. Output: tags, data and messages.
 

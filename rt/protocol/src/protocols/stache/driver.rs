@@ -3,7 +3,7 @@
 //! Input: misses and messages from the engine. Output: tags, data and messages.
 //!
 //! **Rules and how they are kept.**
-//! * *First come, first served at the home.* See [`crate::stache::defer`].
+//! * *First come, first served at the home.* See [`crate::protocols::stache::defer`].
 //! * *Untouched pages.* An Idle entry means that the home's tag is Writable, but tags start Invalid everywhere. See [`first_touch`].
 
 use crate::bugs::has_bug;
@@ -13,10 +13,12 @@ use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{PREFETCHES, Protocol, first_touch};
-use crate::stache::defer::{Deferred, Waiting};
-use crate::stache::directory::{DirState, Directory};
-use crate::stache::steps;
-use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::{DirState, Directory};
+use crate::protocols::stache::steps;
+use crate::protocols::stache::vocabulary::{
+    Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation,
+};
 use crate::storage::Storage;
 use crate::tag::Tag;
 use blizzard_contract::Counter;

@@ -1,4 +1,4 @@
-//! The protocol's state on one node, and its steps; the tables are in [`crate::reduce`].
+//! The protocol's state on one node, and its steps; the tables are in [`crate::protocols::reduce`].
 //!
 //! Input: misses, messages, and the barriers of all nodes. Output: tags, data and messages.
 

@@ -110,8 +110,8 @@
 //! <!-- cache table: end -->
 
 use crate::ids::{NodeId, NodeSet};
-use crate::stache::directory::{DirState, Requester};
-use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
+use crate::protocols::stache::directory::{DirState, Requester};
+use crate::protocols::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::tag::Tag;
 
 /// One event at the block's home. `local` is the tag of the home's own copy. Returns the new state, the new tag of

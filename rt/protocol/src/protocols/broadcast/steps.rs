@@ -27,9 +27,9 @@
 //! * *InvalidateAck of a copy that is given up crosses Invalidate.* It is taken as the answer, and the Invalidate is not answered.
 
 use crate::protocol::messages::Row;
-use crate::stache::directory::{DirState, Requester};
-use crate::stache::steps;
-use crate::stache::vocabulary::{
+use crate::protocols::stache::directory::{DirState, Requester};
+use crate::protocols::stache::steps;
+use crate::protocols::stache::vocabulary::{
     Action, Actions, CacheEvent, CacheState, HomeEvent, MESSAGES as OF_STACHE, Msg, Violation,
 };
 use crate::tag::Tag;

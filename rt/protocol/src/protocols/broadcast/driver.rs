@@ -2,16 +2,16 @@
 //!
 //! Input: events at the home before and after their steps, Copies elsewhere. Output: Copies, and states in which their receivers are sharers; all else is stache's.
 
-use crate::broadcast::steps::{self, COPY};
 use crate::bugs::has_bug;
 use crate::ids::{Data, NodeSet};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
-use crate::stache::defer::{Deferred, Waiting};
-use crate::stache::directory::{DirState, Directory};
-use crate::stache::driver::{Rules, Stache};
-use crate::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
+use crate::protocols::broadcast::steps::{self, COPY};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::{DirState, Directory};
+use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::storage::Storage;
 use crate::tag::Tag;
 use blizzard_contract::Counter;

@@ -6,11 +6,11 @@ use crate::bugs::has_bug;
 use crate::ids::{Data, NodeId};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
-use crate::stache::defer::{Deferred, Waiting};
-use crate::stache::directory::DirState;
-use crate::stache::driver::{Rules, Stache};
-use crate::stache::steps;
-use crate::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::DirState;
+use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::steps;
+use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
 use crate::storage::{Storage, Table, Zeroed};
 use crate::tag::Tag;
 

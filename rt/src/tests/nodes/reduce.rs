@@ -82,8 +82,8 @@ fn results_are_those_of_the_nodes_in_order() {
                     (operation, program.combined(slot, slot % u64::from(nodes), which))
                 })
                 .collect();
-            let words = |round: u64| (0..WORDS).filter(move |word| (word * 11 + round) % 5 != 0);
-            let adds = |node: u64, word: u64| (node + word) % 3 != 0;
+            let words = |round: u64| (0..WORDS).filter(move |word| !(word * 11 + round).is_multiple_of(5));
+            let adds = |node: u64, word: u64| !(node + word).is_multiple_of(3);
             let mut expected: Vec<Vec<u64>> =
                 arrays.iter().map(|(operation, _)| std::vec![operation.initial(); WORDS as usize]).collect();
             for round in 0..ROUNDS {

@@ -197,7 +197,7 @@ fn more_of_each() {
     explored(&joined::<4096>(), "4096", ALL, 129_191);
     explored(&trail::<256>(), "256", ALL, 120_953);
     explored(&home_by_use::<256>(), "256", ALL, 14_785);
-    explored(&home_by_use::<4096>(), "4096", MORE, 67_333);
+    explored(&home_by_use::<4096>(), "4096", MORE, 67_878);
     explored(&created_late::<256>(), "256", ALL, 20_744);
     explored(&replacement_of_two::<2048>(), "2048", ALL, 43_470);
     explored(&call_of_two_pages::<4096>(), "4096", ALL, 58_566);

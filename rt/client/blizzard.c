@@ -45,14 +45,34 @@ static void *plain_alloc_on(unsigned home, size_t bytes) {
     return plain_zeroed("bz_alloc_on", bytes, 64);
 }
 
+/* What each word of fresh memory is, as Operation::initial of rt/protocol/src/operation.rs says; 0: the protocol has no such operation. */
+static int initial_word(uint32_t protocol, uint64_t *word) {
+    static const uint64_t low[] = {0xffffffffffffffff, 0x7fffffff7fffffff, 0xffffffffffffffff,
+                                   0x7fffffffffffffff, 0x7f8000007f800000, 0x7ff0000000000000};
+    static const uint64_t high[] = {0, 0x8000000080000000, 0, 0x8000000000000000, 0xff800000ff800000, 0xfff0000000000000};
+    uint32_t number = protocol >> 8;
+    if ((protocol & 255) != BZ_PROTOCOL_REDUCE) return number == 0;
+    if (number < 1 || number > 6 * BZ_BY_OR + 4) return 0;
+    uint32_t operation = (number - 1) / 6, type = (number - 1) % 6;
+    *word = operation == BZ_BY_MIN ? low[type] : operation == BZ_BY_MAX ? high[type] : 0;
+    return 1;
+}
+
 static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node, uint32_t protocol) {
     size_t block = block_bytes ? block_bytes : 64;
     if (block < 64 || block > 4096 || (block & (block - 1)))
         die("bz_alloc_with: the block size is none of 64, 128, 256, 512, 1024, 2048, 4096");
     if (homes > BZ_HOMES_SLICES) die("bz_alloc_with: homes is none of the BZ_HOMES constants");
-    if (protocol > BZ_PROTOCOL_MIGRATORY) die("bz_alloc_with: protocol is none of the BZ_PROTOCOL constants");
+    if ((protocol & 255) > BZ_PROTOCOL_REDUCE) die("bz_alloc_with: protocol is none of the BZ_PROTOCOL constants");
+    uint64_t initial = 0;
+    if (!initial_word(protocol, &initial)) die("bz_alloc_with: the protocol is not one with that operation: BZ_PROTOCOL_REDUCE_BY(operation, type) makes one");
     if (homes == BZ_HOMES_NODE && node != 0) die("bz_alloc_with: there is no such node");
-    return plain_zeroed("bz_alloc_with", bytes, block);
+    void *p = plain_zeroed("bz_alloc_with", bytes, block);
+    if (p && initial) {
+        size_t rounded = ((bytes ? bytes : 1) + block - 1) & ~(block - 1);
+        for (size_t at = 0; at < rounded; at += 8) memcpy((char *)p + at, &initial, 8);
+    }
+    return p;
 }
 
 static void plain_free(void *p) { free(p); }

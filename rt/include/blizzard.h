@@ -37,17 +37,30 @@ void *bz_alloc(size_t bytes);
 void *bz_alloc_on(unsigned home, size_t bytes);
 
 /* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels. Only
- * BZ_PROTOCOL_UPDATE can change results: with it a node flushes before it tells other nodes of its stores ("Flushes" below). Source: Reinhardt 1996, section 2.3. */
+ * BZ_PROTOCOL_UPDATE and BZ_PROTOCOL_REDUCE can change results: with the one a node flushes before it tells other nodes of its stores ("Flushes" below), with the other
+ * nodes add to copies of their own ("Reductions in place" below). Source: Reinhardt 1996, section 2.3. */
 enum {
     BZ_PROTOCOL_DEFAULT,
     BZ_PROTOCOL_STACHE,
     BZ_PROTOCOL_MCM,
-    BZ_PROTOCOL_SEQUENTIAL,
+    /* For data that many nodes use by turns, a little each time, such as a counter or the head of a queue: there are no copies. The home lends a block for one access, and gets it back
+     * when the borrower enters the runtime again, at its next poll. So a turn of another node takes one miss and three messages, and a turn of the home mostly none. Sequentially consistent. */
+    BZ_PROTOCOL_HOME,
     BZ_PROTOCOL_UPDATE,
     /* For data that one node after the other reads and then stores to, as under a lock: the read miss brings the right to store, so a turn takes one miss instead of two. A block
      * whose readers turn out not to store is kept as BZ_PROTOCOL_STACHE keeps it, until it is read and stored to by turns again. Sequentially consistent. */
-    BZ_PROTOCOL_MIGRATORY
+    BZ_PROTOCOL_MIGRATORY,
+    /* For data that are written once or seldom and read by many: who had copies when somebody stored gets new ones, unasked, as soon as the first of them has read. So a store
+     * and the reads behind it cost one miss of a reader instead of one for each; and none when another node than the home has stored and calls bz_check_in. Who reads no more gets a
+     * copy once for each store that others read, until it gives one up (bz_check_in). Sequentially consistent. */
+    BZ_PROTOCOL_BROADCAST,
+    /* With an operation: BZ_PROTOCOL_REDUCE_BY. */
+    BZ_PROTOCOL_REDUCE
 };
+/* For data that many nodes add to between two barriers: see "Reductions in place" below. For example BZ_PROTOCOL_REDUCE_BY(BZ_BY_SUM, BZ_OF_F64). Floats have no BZ_BY_OR. */
+#define BZ_PROTOCOL_REDUCE_BY(operation, type) (BZ_PROTOCOL_REDUCE | (1u + 6u * (operation) + (type)) << 8)
+enum { BZ_BY_SUM, BZ_BY_MIN, BZ_BY_MAX, BZ_BY_OR };
+enum { BZ_OF_U32, BZ_OF_I32, BZ_OF_U64, BZ_OF_I64, BZ_OF_F32, BZ_OF_F64 };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
 typedef struct bz_attributes {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
@@ -59,8 +72,8 @@ typedef struct bz_attributes {
      * homes. In programs that create their nodes (bz_create), first touch and slices mean round-robin. */
     uint32_t homes;
     uint32_t node;
-    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is, but for BZ_PROTOCOL_UPDATE, which "Flushes" below explains. All others
-     * are sequentially consistent. */
+    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is, but for BZ_PROTOCOL_UPDATE, which "Flushes" below explains, and
+     * BZ_PROTOCOL_REDUCE_BY(...), "Reductions in place". All others are sequentially consistent. */
     uint32_t protocol;
 } bz_attributes_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Allocations with one combination of attributes, if it is not the run's own,
@@ -70,10 +83,10 @@ void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);
 
-/* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel; addresses that are
- * not shared are ignored. A copy that has come can be taken away again before it is used.
+/* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel (but for bz_check_out of memory with
+ * BZ_PROTOCOL_REDUCE, see "Reductions in place"); addresses that are not shared are ignored. A copy that has come can be taken away again before it is used.
  * bz_prefetch asks for copies and does not wait (up to 63 blocks at a time; what is beyond is ignored); `store` nonzero: to
- *   store to, else to load from. Under `--protocol sequential` it does nothing.
+ *   store to, else to load from. With BZ_PROTOCOL_HOME it does nothing.
  * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
  * `--stats` counts calls, blocks asked for (prefetches), hints_late: such a block was used before its copy came. hints_lost: it was used after its copy had been
@@ -211,6 +224,20 @@ void bz_remote_fence(void);
  * `blizzard run --debug-protocols` ends the run at the first access that relies on more than this, or where two nodes store to the same bytes between flushes. */
 /* Flushes, and returns when all readers have what the caller has stored. */
 void bz_flush(void);
+
+/* ---- Reductions in place ----
+ *
+ * Memory with BZ_PROTOCOL_REDUCE_BY(operation, type) is for elements that many nodes add to between two barriers of all nodes, and read behind them.
+ * - bz_check_out(p, bytes, 1) begins to add, until the next barrier: elsewhere than at their home the elements begin as what changes nothing (-0.0 for sums of floats, infinity
+ *   for a minimum, ...). The caller loads, combines and stores as with any memory; nobody is asked, and it loads what it has added itself. A store elsewhere without it ends the run.
+ * - The home of a page needs no bz_check_out. It loads and stores the value itself: it adds, or sets it.
+ * - At bz_barrier, the reductions and bz_broadcast the home combines its value with what the others have added, from the left, in order of the nodes' numbers.
+ * - A load elsewhere of what the caller has not begun to add to gives the value as of the last of these calls, perhaps with what the home has stored since.
+ * So integers are exact, and floats are the same bits in each run with as many nodes and the same homes. (With `--stache-pages` what one node has added may travel in pieces, between
+ * which floats are rounded in another order.) What is added behind the last of these calls is lost; bz_flush, locks and bz_barrier_wait combine nothing.
+ * Memory begins as zero, or as what changes nothing where the operation is no sum. It is whole pages; BZ_HOMES_FIRST_TOUCH means by turn; each other node gets a message when it is
+ * allocated. In programs that create their nodes it can be allocated when all have been created.
+ */
 
 /* ---- Creating nodes ----
  *

@@ -71,7 +71,7 @@ fn allocations_of_node_0_alone_keep_their_data_whatever_their_attributes() {
     let run_options = [&[][..], &["--stache-pages", "16", "--homes", "first-touch", "--block-size", "512"]];
     // With few pages node 0 gives back what it has written before the others existed.
     let few = &["--stache-pages", "16"][..];
-    let runs = [("stache", run_options[0]), ("stache", run_options[1]), ("mcm", run_options[0]), ("sequential", few)];
+    let runs = [("stache", run_options[0]), ("stache", run_options[1]), ("mcm", run_options[0]), ("home", few)];
     for (protocol, options) in runs {
         let options = [&["--protocol", protocol], options].concat();
         let outcome = launch_with(&options, 3, &program, &[]).success().unwrap();

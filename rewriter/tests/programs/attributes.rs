@@ -259,7 +259,10 @@ fn what_is_wrong_is_said_before_anything_starts() {
         ("row block=64", "1: row: the program has no such function; the nearest name is rows"),
         ("prg.c:9 block=64", "1: prg.c:9: the program has no such file; the nearest name is prog.c:9"),
         ("\nrows blok=64", "2: blok is no attribute: there are block, homes, protocol (is block meant?)"),
-        ("rows protocol=mmc", "1: protocol=mmc: there are stache, mcm, sequential, migratory (is mcm meant?)"),
+        (
+            "rows protocol=mmc",
+            "1: protocol=mmc: there are stache, mcm, home, migratory, broadcast, reduce:OPERATION:TYPE (is mcm meant?)",
+        ),
         ("rows block=100", "1: block=100: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"),
         ("rows homes=node:2", "1: homes=node:2: the run has 2 node(s), numbered from 0"),
         ("rows block=64\nrows block=128", "2: rows has a rule already, in line 1"),

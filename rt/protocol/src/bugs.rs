@@ -98,6 +98,26 @@ listed! {
         /// The home gives a block to a reader that may store, but goes on loading from its own copy.
         MovedCopyStays,
 
+        // Of home.
+        /// A home goes on using a block that it has lent.
+        LentCopyStays,
+        /// What has been borrowed for a system call is given back before the call is made.
+        CallGivesBack,
+
+        // Of broadcast.
+        /// The home forgets to whom it has sent copies that nobody had asked for.
+        CopyIsForgotten,
+        /// A copy is sent to a node whose request waits at the home.
+        CopyPassesRequest,
+        /// A request that a copy has crossed, and answered, is answered once more.
+        AnsweredReadIsServed,
+
+        // Of reduce.
+        /// A node that has left a barrier is answered by a home that still waits in it, without what the round has brought.
+        AddsComeLate,
+        /// What nodes have added is combined in another order than that of their numbers.
+        NodesCombinedBackwards,
+
         // Of bulk transfers.
         /// The last piece of a transfer is not waited for.
         BulkEndsEarly,

@@ -6,16 +6,16 @@
 //! # How a miss goes through the crate
 //!
 //! 1. [`engine::access::Engine::acquire`] counts it, makes room for its page, and asks the protocol of its block for it.
-//! 2. The protocol steps: [`stache`] and [`mcm`] have pure step functions, which return actions; a driver performs them on the port. A message to the home goes out.
+//! 2. The protocol steps: [`protocols::stache`] and [`protocols::mcm`] have pure step functions, which return actions; a driver performs them on the port. A message to the home goes out.
 //! 3. The caller waits. What arrives it gives to [`engine::access::Engine::message`], which puts it aside if its block is pinned, and hands it to the protocol otherwise.
 //! 4. At the home, the same way leads to a step that sends the answer.
 //! 5. The answer's step copies data in, raises the tag, and grants. The caller's wait is over ([`engine::access::Engine::is_granted`]).
 //!
 //! # Where a new protocol goes
 //!
-//! Into a folder of its own, with a type that implements [`protocol::seam::Protocol`] and a table of its messages (`MESSAGES`); a `pub mod` line below, above
-//! [`list`]; and a line in [`list`]. [`sequential`] is the smallest. At most four protocols fit, of fifteen messages each; the fourth has thirteen. A
-//! protocol that differs from stache in few steps implements [`stache::driver::Rules`], as [`update`] does.
+//! Into a folder of its own in [`protocols`], with a type that implements [`protocol::seam::Protocol`] and a table of its messages (`MESSAGES`); a `pub mod` line
+//! there; and a line in [`list`]. [`protocols::home`] is the smallest. At most eight protocols fit, of fifteen messages each; the eighth has thirteen. A
+//! protocol that differs from stache in few steps implements [`protocols::stache::driver::Rules`], as [`protocols::update`] does.
 //!
 //! # Layers
 //!
@@ -28,6 +28,8 @@ pub mod ids;
 
 pub mod tag;
 
+pub mod operation;
+
 pub mod bugs;
 
 pub mod port;
@@ -37,15 +39,7 @@ pub mod planted;
 
 pub mod protocol;
 
-pub mod stache;
-
-pub mod mcm;
-
-pub mod sequential;
-
-pub mod migratory;
-
-pub mod update;
+pub mod protocols;
 
 pub mod list;
 

@@ -5,6 +5,7 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data};
+use crate::operation::Operation;
 use crate::port::{MESSAGES, Port, ProtocolId, Site};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, Row};
@@ -99,13 +100,14 @@ macro_rules! protocols {
                 }
             }
 
+            /// `keeps_page`: see [`Incoming`].
             #[inline(always)]
-            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>, keeps_page: impl FnOnce() -> bool) {
                 // The first that this node hears of a block whose home it is may be a message.
                 self.serve(env.port, site.protocol);
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.message(env, site, message),)*
-                    _ => self.message_apart(env, site, message),
+                    _ => self.message_apart(env, site, &Incoming { keeps_page: keeps_page(), ..*message }),
                 }
             }
 
@@ -179,6 +181,11 @@ macro_rules! protocols {
                 }
             }
 
+            #[cold]
+            pub(crate) fn keep(&mut self) {
+                $(self.$name.keep();)*
+            }
+
             /// Whether one that is not sequentially consistent serves blocks.
             #[inline]
             pub(crate) fn flushes(&self) -> bool {
@@ -192,6 +199,37 @@ macro_rules! protocols {
                     _ => {
                         $(self.$name.flush(env);)*
                     }
+                }
+            }
+
+            /// [`Protocol::begin_to_store`]; whether there are such protocols.
+            pub(crate) fn begin_to_store<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) -> bool {
+                match site.protocol.0 {
+                    $(number::$name => self.$name.begin_to_store(env, site),)*
+                    _ => false,
+                }
+            }
+
+            /// The node is about to enter a barrier of all nodes.
+            #[inline]
+            pub(crate) fn round_ends<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+                if self.ready & COMBINING != 0 {
+                    $(self.$name.round_ends(env);)*
+                }
+            }
+
+            /// The barrier is over.
+            #[inline]
+            pub(crate) fn round_begins<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+                if self.ready & COMBINING != 0 {
+                    $(self.$name.round_begins(env);)*
+                }
+            }
+
+            pub(crate) fn forget<P: Port>(&mut self, env: &mut Env<'_, M, P>, protocol: ProtocolId, addr: u64, bytes: u64) {
+                match protocol.0 {
+                    $(number::$name => self.$name.forget(env, addr, bytes),)*
+                    _ => {}
                 }
             }
 
@@ -259,11 +297,13 @@ macro_rules! protocols {
 }
 
 protocols! {
-    stache: crate::stache::driver::Stache<M>, crate::stache::vocabulary::MESSAGES, Sequential, "Invalidations through a directory at the home; busy blocks queue requests";
-    mcm: crate::mcm::driver::Mcm<M>, crate::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
-    sequential: crate::sequential::driver::Sequential<M>, crate::sequential::driver::MESSAGES, Sequential, "No copies: a block is at one node at a time";
-    update: crate::update::driver::Update<M>, crate::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
-    migratory: crate::migratory::driver::Migratory<M>, crate::stache::vocabulary::MESSAGES, Sequential, "For data that nodes read and then write by turns: a read miss fetches the right to store";
+    stache: crate::protocols::stache::driver::Stache<M>, crate::protocols::stache::vocabulary::MESSAGES, Sequential, "Invalidations through a directory at the home; busy blocks queue requests";
+    mcm: crate::protocols::mcm::driver::Mcm<M>, crate::protocols::mcm::vocabulary::MESSAGES, Sequential, "After the M-Machine: busy blocks refuse requests, which are sent again";
+    home: crate::protocols::home::driver::Home<M>, crate::protocols::home::driver::MESSAGES, Sequential, "For data that many use by turns, a little each time: no copies, the home lends a block for an access";
+    update: crate::protocols::update::driver::Update<M>, crate::protocols::update::steps::MESSAGES, AtFlushes, "For allocations: the home stores, and pushes to its readers at barriers";
+    migratory: crate::protocols::migratory::driver::Migratory<M>, crate::protocols::stache::vocabulary::MESSAGES, Sequential, "For data that nodes read and then write by turns: a read miss fetches the right to store";
+    broadcast: crate::protocols::broadcast::driver::Broadcast<M>, crate::protocols::broadcast::steps::MESSAGES, Sequential, "For data that one node writes at times and many read: the first reader's miss serves the others";
+    reduce: crate::protocols::reduce::driver::Reduce<M>, crate::protocols::reduce::driver::MESSAGES, AtBarriers, "For allocations: nodes add to copies of their own, which homes combine at barriers";
 }
 
 /// A line of the list.
@@ -280,7 +320,12 @@ enum Promise {
     Sequential,
     /// What was flushed, or something later.
     AtFlushes,
+    /// What was combined at the last barrier of all nodes, or something later. Allocations choose an [`Operation`].
+    AtBarriers,
 }
+
+/// See [`ProtocolId::chosen`].
+pub const OPERATION_SHIFT: u32 = 8;
 
 /// How many there are.
 pub const COUNT: usize = LIST.len();
@@ -293,6 +338,16 @@ const FLUSHING: u32 = {
     let (mut set, mut number) = (0, 0);
     while number < COUNT {
         set |= (!ProtocolId(number as u8).is_sequentially_consistent() as u32) << number;
+        number += 1;
+    }
+    set
+};
+
+/// A bit for each that combines at barriers.
+const COMBINING: u32 = {
+    let (mut set, mut number) = (0, 0);
+    while number < COUNT {
+        set |= (ProtocolId(number as u8).has_operations() as u32) << number;
         number += 1;
     }
     set
@@ -344,6 +399,27 @@ impl ProtocolId {
     /// Whether runs may have it: each access then finds the latest value. Otherwise it is for allocations that ask for it.
     pub const fn is_sequentially_consistent(self) -> bool {
         matches!(LIST[self.0 as usize].promise, Promise::Sequential)
+    }
+
+    /// Whether it is for one writer at a time, whose stores others see when it has flushed.
+    pub const fn is_for_one_writer(self) -> bool {
+        matches!(LIST[self.0 as usize].promise, Promise::AtFlushes)
+    }
+
+    /// Whether an allocation chooses an [`Operation`] together with it.
+    pub const fn has_operations(self) -> bool {
+        matches!(LIST[self.0 as usize].promise, Promise::AtBarriers)
+    }
+
+    /// What `blizzard.h` and rules call by that number: a protocol by [`ProtocolId::number`], and above these [`OPERATION_SHIFT`] bits the number of an operation, if
+    /// it has some. `None`: nothing.
+    pub const fn chosen(number: u32) -> Option<(ProtocolId, Option<Operation>)> {
+        let operation = number >> OPERATION_SHIFT;
+        match (ProtocolId::new(number & ((1 << OPERATION_SHIFT) - 1)), Operation::from_number(operation)) {
+            (Some(protocol), found @ Some(_)) if protocol.has_operations() => Some((protocol, found)),
+            (Some(protocol), None) if operation == 0 && !protocol.has_operations() => Some((protocol, None)),
+            _ => None,
+        }
     }
 
     /// One line for users.

@@ -10,6 +10,7 @@
 
 use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
+use crate::operation::Operation;
 use crate::tag::Tag;
 use blizzard_contract::Counter;
 use core::fmt;
@@ -37,6 +38,14 @@ pub struct Site {
     pub bytes: u64,
     pub home: NodeId,
     pub protocol: ProtocolId,
+}
+
+/// Barriers of all nodes, as one node counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    pub entered: u64,
+    /// The last one is not over, as far as this node knows.
+    pub waits: bool,
 }
 
 /// A node, as engine and protocols see it.
@@ -82,6 +91,15 @@ pub trait Port {
     /// Sends the data of a minimum block of this home to a node that has a copy, as a [`PUSH`](crate::protocol::messages::PUSH) in the order of messages, at the
     /// latest when the engine's flush returns.
     fn push(&mut self, to: NodeId, block: Block, data: &Data);
+
+    /// The next fence of this node is answered by that one, too.
+    fn fence(&mut self, to: NodeId);
+
+    /// The barriers of all nodes, as this node counts them.
+    fn rounds(&self) -> Rounds;
+
+    /// What blocks of the page are combined by; `None`: nobody has said so.
+    fn operation(&self, block: Block) -> Option<Operation>;
 
     fn count(&self, counter: Counter);
 

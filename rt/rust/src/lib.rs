@@ -98,7 +98,8 @@ pub fn prefetch<T: ?Sized>(value: &T, store: bool) {
     sys::bz_prefetch(core::ptr::from_ref(value).cast(), size_of_val(value), store.into());
 }
 
-/// Gets copies of what `value` refers to, many blocks at a time. A hint: see `bz_check_out` in `blizzard.h`.
+/// Gets copies of what `value` refers to, many blocks at a time. A hint: see `bz_check_out` in `blizzard.h`. Of memory with
+/// [`Protocol::Reduce`], to store: begins to add, until the next barrier.
 pub fn check_out<T: ?Sized>(value: &T, store: bool) {
     sys::bz_check_out(core::ptr::from_ref(value).cast(), size_of_val(value), store.into());
 }
@@ -301,12 +302,55 @@ pub enum Protocol {
     OfTheRun,
     Stache,
     Mcm,
-    Sequential,
+    /// Many nodes use it by turns, a little each time: no copies, the home lends a block for one access. Sequentially consistent.
+    Home,
     /// One node stores, the pages' home; barriers and the like send what it has stored to those that have loaded it before. Not sequentially consistent:
     /// see [`flush`].
     Update,
     /// One node after the other reads and then stores, as under a lock: the read miss brings the right to store. Sequentially consistent.
     Migratory,
+    /// Written once or seldom, read by many: after a store the first reader's miss brings all earlier readers a copy. Sequentially consistent.
+    Broadcast,
+    /// Nodes add to elements of that type between two barriers, after [`check_out`] to store, and read what the homes have combined behind them: "Reductions in place"
+    /// in `blizzard.h` says what is promised.
+    Reduce(Combine, Element),
+}
+
+impl Protocol {
+    /// As `blizzard.h` numbers them.
+    const fn number(self) -> u32 {
+        match self {
+            Protocol::OfTheRun => 0,
+            Protocol::Stache => 1,
+            Protocol::Mcm => 2,
+            Protocol::Home => 3,
+            Protocol::Update => 4,
+            Protocol::Migratory => 5,
+            Protocol::Broadcast => 6,
+            Protocol::Reduce(combine, element) => 7 | (1 + 6 * combine as u32 + element as u32) << 8,
+        }
+    }
+}
+
+/// What [`Protocol::Reduce`] does with two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    Sum,
+    Min,
+    Max,
+    /// Bitwise; not of floats.
+    Or,
+}
+
+/// What the elements of such memory are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+    F64,
 }
 
 /// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.
@@ -332,7 +376,7 @@ struct RawAttributes {
 /// The part of the segment for such memory is full.
 ///
 /// # Panics
-/// If the homes are on a node that does not exist.
+/// If the homes are on a node that does not exist, or floats shall be combined by [`Combine::Or`].
 pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Result<Shared<T>, AllocError> {
     let (homes, node) = match attributes.homes {
         Homes::OfTheRun => (0, 0),
@@ -344,7 +388,9 @@ pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Result<Sha
             (3, node)
         }
     };
-    let protocol = attributes.protocol as u32;
+    let is_or_of_floats = matches!(attributes.protocol, Protocol::Reduce(Combine::Or, Element::F32 | Element::F64));
+    assert!(!is_or_of_floats, "floats have no bitwise or");
+    let protocol = attributes.protocol.number();
     let raw = RawAttributes { block_bytes: attributes.block.bytes(), homes, node, protocol };
     // SAFETY: the attributes live until the call returns, and have no value that it refuses.
     slice(unsafe { sys::bz_alloc_with(bytes_of::<T>(len), &raw) }, len)

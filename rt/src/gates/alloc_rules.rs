@@ -180,6 +180,8 @@ impl Rule {
     fn changed(self, asked: Attributes) -> Attributes {
         let of = |offset| self.fixed::<u32>(offset);
         let node = NodeId::new(of(offset_of!(AllocRule, node))).filter(|node| (node.index() as u32) < process::nodes());
+        let chosen = ProtocolId::chosen(of(offset_of!(AllocRule, protocol)));
+        let (protocol, operation) = chosen.unwrap_or((asked.protocol, asked.operation));
         Attributes {
             block: BlockSize::new(of(offset_of!(AllocRule, block_bytes)).into()).unwrap_or(asked.block),
             homes: match of(offset_of!(AllocRule, homes)) {
@@ -189,7 +191,8 @@ impl Rule {
                 alloc_homes::NODE => node.map_or(asked.homes, Placement::Node),
                 _ => asked.homes,
             },
-            protocol: ProtocolId::new(of(offset_of!(AllocRule, protocol))).unwrap_or(asked.protocol),
+            protocol,
+            operation,
         }
     }
 

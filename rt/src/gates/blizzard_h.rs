@@ -22,6 +22,7 @@ use blizzard_contract::{
     API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
 };
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::operation::Operation;
 use blizzard_protocol::port::ProtocolId;
 use core::sync::atomic::AtomicU64;
 
@@ -128,12 +129,15 @@ extern "C" fn bz_alloc_with(
         alloc_homes::NODE => Some(Placement::Node(existing(NAME, node))),
         _ => process::fail(format_args!("{NAME}: {homes} is none of the BZ_HOMES constants")),
     };
-    let chosen = ProtocolId::new(protocol);
+    let chosen = ProtocolId::chosen(protocol);
     if protocol != 0 && chosen.is_none() {
-        process::fail(format_args!("{NAME}: {protocol} is none of the BZ_PROTOCOL constants"));
+        process::fail(format_args!(
+            "{NAME}: {protocol} is none of the BZ_PROTOCOL constants, or not with that operation: BZ_PROTOCOL_REDUCE_BY(operation, type) makes one"
+        ));
     }
     allocate(NAME, bytes, &Asked::at(frame), |defaults| Attributes {
-        protocol: chosen.unwrap_or(defaults.protocol),
+        protocol: chosen.map_or(defaults.protocol, |(protocol, _)| protocol),
+        operation: chosen.and_then(|(_, operation)| operation),
         block: block.unwrap_or(defaults.block),
         homes: homes.unwrap_or(defaults.homes),
     })
@@ -181,6 +185,10 @@ fn allocate_single(single: &Single, attributes: Attributes, bytes: u64, by: u64)
     if recycled {
         // SAFETY: the allocator has given this range of the mapped segment to this call alone.
         unsafe { single::zero(addr, got_bytes) };
+    }
+    if let Some(initial) = attributes.operation.map(Operation::initial).filter(|&initial| initial != 0) {
+        // SAFETY: as above.
+        unsafe { single::fill(addr, got_bytes, initial) };
     }
     count(Counter::Allocations, 1);
     count(Counter::AllocatedBytes, got_bytes);

@@ -4,7 +4,7 @@
 //! Nothing here decides, and nothing waits.
 //! **Invariant**: a message of a node to itself is handled when the handler that sent it has returned: it waits in `to_self`.
 
-use crate::kernel::own_memory::Queue;
+use crate::kernel::own_memory::{Queue, Table, Zeroed};
 use crate::kernel::sys;
 #[cfg(any(feature = "planted", test))]
 use crate::links::bugs;
@@ -12,7 +12,7 @@ use crate::links::ending;
 use crate::links::instruments::{self, Step};
 use crate::links::members::{self, Members};
 use crate::links::pushes::{Piece, Pushes};
-use crate::memory::homes::{HomeTable, Homes, Place};
+use crate::memory::homes::{HomeTable, Homes, PAGE_BYTES, Place};
 use crate::memory::region::{Context, Region};
 use crate::memory::tags::Space;
 use crate::messages::kinds::{self, id};
@@ -23,10 +23,18 @@ use blizzard_contract::{BLOCK_BYTES, Counter};
 #[cfg(any(feature = "planted", test))]
 use blizzard_protocol::bugs::Bug;
 use blizzard_protocol::ids::{Block, Data, NodeId, NodeSet};
-use blizzard_protocol::port::{Port, Site};
+use blizzard_protocol::operation::Operation;
+use blizzard_protocol::port::{Port, Rounds, Site};
 use blizzard_protocol::protocol::messages::PUSH;
 use blizzard_protocol::tag::Tag;
 use core::fmt;
+
+/// Number of an operation; 0: none.
+#[derive(Clone, Copy)]
+struct PageOperation(u8);
+
+// SAFETY: an integer.
+unsafe impl Zeroed for PageOperation {}
 
 /// The segment, the homes and the peers of one node.
 pub struct Links {
@@ -42,6 +50,10 @@ pub struct Links {
     pub written: NodeSet,
     /// Of the flush in progress.
     pushes: Pushes,
+    /// Barriers of all nodes.
+    pub rounds: Rounds,
+    /// By page: what its elements are combined by.
+    operations: Table<PageOperation>,
     /// Messages of this node to itself, not handled yet.
     to_self: Queue<Message>,
 }
@@ -132,6 +144,18 @@ impl Port for Links {
         Links::count(self, Counter::BlocksPushed);
     }
 
+    fn fence(&mut self, to: NodeId) {
+        self.written = self.written.with(to);
+    }
+
+    fn rounds(&self) -> Rounds {
+        self.rounds
+    }
+
+    fn operation(&self, block: Block) -> Option<Operation> {
+        Operation::from_number(self.operations.get(self.space.number(block) * BLOCK_BYTES / PAGE_BYTES).0.into())
+    }
+
     #[inline]
     fn count(&self, counter: Counter) {
         Links::count(self, counter);
@@ -171,6 +195,8 @@ impl Links {
             members: Members::new(&region),
             written: NodeSet::EMPTY,
             pushes: Pushes::NONE,
+            rounds: Rounds::default(),
+            operations: Table::new(space.bytes() / PAGE_BYTES)?,
             to_self: Queue::new(),
         })
     }
@@ -183,6 +209,14 @@ impl Links {
     /// How many nodes there are. In a run whose nodes are created node 0 alone knows; others say how many there can be.
     pub fn participants(&self) -> u32 {
         self.members.count(self.me).unwrap_or(self.homes.nodes())
+    }
+
+    /// Notes what elements of whole pages are combined by.
+    pub fn set_operation(&mut self, (addr, bytes): (u64, u64), operation: Operation) {
+        for page in (addr..addr + bytes).step_by(PAGE_BYTES as usize) {
+            let number = self.space.number(Block::of(page)) * BLOCK_BYTES / PAGE_BYTES;
+            self.operations.set(number, PageOperation(operation.number() as u8));
+        }
     }
 
     /// From here on pushes are collected.

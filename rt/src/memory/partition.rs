@@ -21,6 +21,7 @@
 use blizzard_contract::{BLOCK_BYTES, BLOCK_MAX_BYTES, BLOCK_SHIFT, BLOCK_SIZES, SEGMENT_BASE, SEGMENT_MAX_BYTES};
 use blizzard_protocol::ids::{NAMED_NODES, NodeId};
 use blizzard_protocol::list::COUNT;
+use blizzard_protocol::operation::Operation;
 use blizzard_protocol::port::ProtocolId;
 
 /// Bytes of the pages that are dealt out.
@@ -34,7 +35,7 @@ pub const IN_ZONE: usize = 2 * AT_HOME;
 /// What a reserved slice has at most: a part of the half, or of a zone. All of them together are less than half of it.
 const LOWER_SLICES: u64 = (2 * LOWER as u64).next_power_of_two();
 /// The same of a zone, where they are three eighths at most.
-const ZONE_SLICES: u64 = (AT_HOME as u64 * 8 / 3).next_power_of_two();
+const ZONE_SLICES: u64 = ((AT_HOME as u64 - 1) * 8 / 3).next_power_of_two();
 /// Slices of a zone's pool: a quarter.
 const POOL_SLICES: usize = ZONE_SLICES as usize / 4;
 /// Slices of a zone.
@@ -91,12 +92,18 @@ pub struct Attributes {
     pub block: BlockSize,
     pub homes: Placement,
     pub protocol: ProtocolId,
+    /// What elements are combined by, where the protocol has operations.
+    pub operation: Option<Operation>,
 }
 
 impl Attributes {
     /// What a run has whose options are not given.
-    pub const PLAIN: Attributes =
-        Attributes { block: BlockSize::MIN, homes: Placement::RoundRobin, protocol: ProtocolId::at(0) };
+    pub const PLAIN: Attributes = Attributes {
+        block: BlockSize::MIN,
+        homes: Placement::RoundRobin,
+        protocol: ProtocolId::at(0),
+        operation: None,
+    };
 }
 
 /// Number of an arena: those of the lower half, then those of each node's zone; by protocol, policy and block size.
@@ -416,7 +423,7 @@ mod tests {
     fn a_choice_names_its_arena() {
         let block = BlockSize::new(512).unwrap();
         for protocol in blizzard_protocol::list::ALL {
-            let of = |homes| ArenaId::of(Attributes { block, homes, protocol });
+            let of = |homes| ArenaId::of(Attributes { block, homes, protocol, operation: None });
             let arenas = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(node(5))].map(of);
             assert!(arenas.iter().all(|arena| arena.block() == block && arena.protocol() == protocol));
             assert_eq!(arenas.map(ArenaId::zone), [None, None, Some(5)]);

@@ -154,6 +154,7 @@ impl Region {
     pub fn defaults(&self) -> Attributes {
         Attributes {
             protocol: self.protocol(),
+            operation: None,
             block: BlockSize::new(self.header.block_bytes.into()).expect("checked when the region was mapped"),
             homes: if self.header.homes == contract::home_policy::FIRST_TOUCH {
                 Placement::FirstTouch

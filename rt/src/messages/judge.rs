@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(judge(1, 2, Message { incarnation: 4, ..good }), Err(Rejection::Incarnation));
         assert_eq!(judge(1, 0, good), Err(Rejection::Source));
         assert_eq!(judge(1, 2, Message { source: 0, ..good }), Err(Rejection::Source));
-        for handler in [0, id::BLOCK_PUSHES + 1, u16::MAX, protocol_message("ReturnDirty")] {
+        for handler in [0, id::OPERATION_KNOWN + 1, u16::MAX, protocol_message("ReturnDirty")] {
             assert_eq!(judge(1, 2, Message { handler, ..good }), Err(Rejection::Handler));
         }
         for length in [0, 63, 255] {

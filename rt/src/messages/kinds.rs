@@ -112,6 +112,8 @@ kinds! {
     SLICES Slices Any 0 Call;
     SLICES_KNOWN SlicesKnown Any 0 Answer;
     BLOCK_PUSHES BlockPushes Any 0 Call;
+    OPERATION Operation Any 0 Call;
+    OPERATION_KNOWN OperationKnown Any 0 Answer;
 }
 
 /// The kinds of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
@@ -194,6 +196,6 @@ mod tests {
             [id::COLLECTIVE_DONE, id::LOCK_TRIED, id::HOME_IS, id::BLOCK_PART].map(urgency),
             [Urgency::Answer; 4]
         );
-        assert!(row(0).is_none() && row(id::BLOCK_PUSHES + 1).is_none());
+        assert!(row(0).is_none() && row(id::OPERATION_KNOWN + 1).is_none());
     }
 }

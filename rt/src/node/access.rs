@@ -21,6 +21,7 @@ use crate::transport::patience::Wait;
 use blizzard_contract::{BLOCK_BYTES, Counter, PUSH_PLACES};
 use blizzard_protocol::engine::access::Progress;
 use blizzard_protocol::ids::{Block, NodeId};
+use blizzard_protocol::operation::Operation;
 use blizzard_protocol::port::{Port, Site};
 use blizzard_protocol::protocol::messages::PUSH;
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
@@ -251,6 +252,16 @@ impl Node {
         true
     }
 
+    /// Notes the operation of memory that is handed out, perhaps again: it begins anew.
+    pub fn begin_operation(&mut self, (addr, bytes): (u64, u64), operation: Operation, recycled: bool) {
+        let Some(arena) = self.homes.arena_of(addr) else { return };
+        self.learn_limit(arena, addr + bytes);
+        self.links.set_operation((addr, bytes), operation);
+        if recycled {
+            self.engine.forget(&mut self.links, arena.protocol(), addr, bytes);
+        }
+    }
+
     fn node_count(&self) -> usize {
         self.homes.nodes() as usize
     }
@@ -365,6 +376,9 @@ impl Node {
         self.prefetch(addr, bytes, store);
         self.each_shared_block(addr, bytes, |node, block| {
             node.end_last_access();
+            if store && node.engine.begin_to_store(&mut node.links, block) {
+                return;
+            }
             // The requests that were answered make room for those that are to come.
             let unit = node.space.block_bytes(block.addr());
             let ahead = block.addr() + unit;
@@ -421,6 +435,23 @@ pub fn on_slices(node: &mut Node, from: NodeId, message: &Message) {
     }
     let known = node.learn_slices(addr, bytes);
     node.send(from, Message { handler: id::SLICES_KNOWN, args: [known.into(), 0, 0], ..*message });
+}
+
+/// A node hands out whole pages whose elements are combined. `args`: bytes, the operation's number, and 1 if they were in use before.
+pub fn on_operation(node: &mut Node, from: NodeId, message: &Message) {
+    let (addr, [bytes, operation, recycled]) = (message.addr, message.args);
+    let operation = u32::try_from(operation).ok().and_then(Operation::from_number);
+    let is_whole = bytes != 0 && addr.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES);
+    let end = addr.checked_add(bytes).filter(|_| is_whole);
+    let in_arena = end.is_some_and(|end| {
+        let [first, last] = [addr, end - 1].map(|at| node.homes.arena_of(at));
+        first.is_some_and(|arena| arena.protocol().has_operations()) && first == last
+    });
+    let Some(operation) = operation.filter(|_| in_arena) else {
+        return node.count(Counter::MessagesRejected);
+    };
+    node.begin_operation((addr, bytes), operation, recycled != 0);
+    node.send(from, Message { handler: id::OPERATION_KNOWN, ..*message });
 }
 
 /// Handler of all messages of protocols, and of the parts of data that come before them.

@@ -35,6 +35,7 @@ pub fn run(node: &mut Node, from: NodeId, message: &Message) {
         id::REMOTE_WRITE => remote::on_remote_write(links, from, message),
         id::REMOTE_FENCE => remote::on_remote_fence(links, from, message),
         id::SLICES => access::on_slices(node, from, message),
+        id::OPERATION => access::on_operation(node, from, message),
         id::BLOCK_PUSHES => access::on_pushes(node, from, message),
         id::HOME_QUERY => access::on_home_query(node, from, message),
         id::LOCK_GRANTED
@@ -49,6 +50,7 @@ pub fn run(node: &mut Node, from: NodeId, message: &Message) {
         | id::REMOTE_FENCED
         | id::PUBLISHED
         | id::SLICES_KNOWN
+        | id::OPERATION_KNOWN
         | id::HOME_IS => node.on_reply(from, message),
         id::USER
         | id::USER_MORE

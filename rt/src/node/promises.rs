@@ -64,7 +64,7 @@ impl Node {
 
     /// Whether the promise of an address's protocol is one that programs can break.
     fn is_promised(&self, addr: u64) -> bool {
-        self.homes.arena_of(addr).is_some_and(|arena| !arena.protocol().is_sequentially_consistent())
+        self.homes.arena_of(addr).is_some_and(|arena| arena.protocol().is_for_one_writer())
     }
 
     /// `bytes`: bits of a stamp.

@@ -289,6 +289,15 @@ pub unsafe fn zero(addr: u64, bytes: u64) {
     unsafe { core::ptr::write_bytes(runtime_address(addr), 0, bytes as usize) };
 }
 
+/// Fills memory with a word.
+///
+/// # Safety
+/// As of [`zero`].
+pub unsafe fn fill(addr: u64, bytes: u64, word: u64) {
+    // SAFETY: the caller's promise; whole blocks are aligned.
+    unsafe { core::slice::from_raw_parts_mut(runtime_address(addr).cast::<u64>(), bytes as usize / 8) }.fill(word);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

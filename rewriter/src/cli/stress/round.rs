@@ -85,8 +85,8 @@ pub struct Fixed {
 
 /// The smallest `--stache-pages`.
 const FEWEST_PAGES: u32 = contract::STACHE_PAGES_MIN;
-/// Those that take turns, as the protocols do. No two of these lists and the two kinds of runtime stay in step: after 112 rounds each combination has
-/// been.
+/// Those that take turns, as the protocols do, after each two rounds. The lengths of these lists have no common factor: after 140 rounds each combination, with both kinds
+/// of runtime, has been.
 const HOMES: [HomePolicy; 2] = [HomePolicy::RoundRobin, HomePolicy::FirstTouch];
 const BLOCK_BYTES: [u32; 7] = [64, 4096, 128, 2048, 256, 1024, 512];
 
@@ -165,8 +165,8 @@ impl Round {
             pieces,
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
             protocol: fixed.protocol.unwrap_or(PROTOCOLS[turn(PROTOCOLS.len(), 2)]),
-            block_bytes: fixed.block_bytes.unwrap_or(BLOCK_BYTES[turn(BLOCK_BYTES.len(), 4)]),
-            homes: fixed.homes.unwrap_or(HOMES[turn(HOMES.len(), 8)]),
+            block_bytes: fixed.block_bytes.unwrap_or(BLOCK_BYTES[turn(BLOCK_BYTES.len(), 2)]),
+            homes: fixed.homes.unwrap_or(HOMES[turn(HOMES.len(), 2)]),
             stache_pages: (lines / lines_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES),
             epochs: 10,
             // Many different rounds first, then long ones.
@@ -255,7 +255,7 @@ mod tests {
                 let r = Round::new(7, n, Fixed::default());
                 (r.delays.is_some(), r.protocol.0.number(), r.block_bytes, r.homes.number())
             };
-            assert_eq!((first..first + 112).map(kind).collect::<HashSet<_>>().len(), 2 * PROTOCOLS.len() * 7 * 2);
+            assert_eq!((first..first + 140).map(kind).collect::<HashSet<_>>().len(), 2 * PROTOCOLS.len() * 7 * 2);
         }
         assert!((0..56).any(|n| Round::new(7, n, Fixed::default()).stache_pages.is_some()));
     }

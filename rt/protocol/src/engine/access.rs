@@ -315,8 +315,9 @@ impl<M: Storage> Engine<M> {
             }
         }
         let kind = (number % MESSAGES) as u8;
-        let (protocols, mut env) = self.parts(port);
-        protocols.message(&mut env, site, &Incoming { from, kind, data });
+        let Engine { protocols, pins, parts, pages, .. } = self;
+        let message = Incoming { from, kind, data, keeps_page: true };
+        protocols.message(&mut Env { port, pins, parts }, site, &message, || pages.keeps(site.block));
     }
 
     #[inline(never)]
@@ -349,6 +350,33 @@ impl<M: Storage> Engine<M> {
     pub fn flush<P: Port>(&mut self, port: &mut P) {
         let (protocols, mut env) = self.parts(port);
         protocols.flush(&mut env);
+    }
+
+    /// The program is about to store to a block until the next barrier of all nodes. True: it need not be acquired before it is missed.
+    pub fn begin_to_store<P: Port>(&mut self, port: &mut P, block: Block) -> bool {
+        let Some(site) = port.site(block.addr()) else { return false };
+        let (protocols, mut env) = self.parts(port);
+        protocols.begin_to_store(&mut env, &site)
+    }
+
+    /// The node is about to enter a barrier of all nodes, in front of which there is a fence.
+    #[inline]
+    pub fn round_ends<P: Port>(&mut self, port: &mut P) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.round_ends(&mut env);
+    }
+
+    /// That barrier is over.
+    #[inline]
+    pub fn round_begins<P: Port>(&mut self, port: &mut P) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.round_begins(&mut env);
+    }
+
+    /// Memory with that protocol is handed out again.
+    pub fn forget<P: Port>(&mut self, port: &mut P, protocol: ProtocolId, addr: u64, bytes: u64) {
+        let (protocols, mut env) = self.parts(port);
+        protocols.forget(&mut env, protocol, addr, bytes);
     }
 
     /// [`Protocol::is_leaving`](crate::protocol::seam::Protocol::is_leaving).

@@ -35,6 +35,11 @@ impl<M: Storage> Pages<M> {
         Ok(Pages { limit: limit.into(), states: M::table(pages)?, order: Queue::new() })
     }
 
+    /// Whether there are, or may be, copies of the block's page.
+    pub(crate) fn keeps(&self, block: Block) -> bool {
+        self.limit == 0 || self.states.get(page_number(block)).0 != 0
+    }
+
     /// Whether copies of the block's page can be kept without giving another page back.
     pub(crate) fn has_room_for(&self, block: Block) -> bool {
         self.limit == 0 || self.order.len() < self.limit || self.states.get(page_number(block)).0 != 0

@@ -46,9 +46,12 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Stops replacement while the memory of a system call is acquired, range by range.
+    /// Stops replacement while the memory of a system call is acquired, range by range. `hold` is false when all of it is here.
     pub fn hold_pages(&mut self, port: &impl Port, hold: bool) {
         self.pins.set_collects(hold && !has_bug!(port, HoldsNoPages));
+        if !hold {
+            self.protocols.keep();
+        }
     }
 
     #[inline(never)]

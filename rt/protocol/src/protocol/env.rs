@@ -101,6 +101,11 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
         self.port.fail(format_args!("protocol error: no data for block {:#x}", site.block.addr()))
     }
 
+    /// A part, but for the last one, of the data of the message being handled.
+    pub fn part(&self, part: u64) -> Data {
+        self.parts.get(part)
+    }
+
     /// Sends a message of the block's protocol to another node; `with_data`: with the bytes of the own copy as they are now.
     #[inline]
     pub fn send(&mut self, to: NodeId, site: &Site, kind: u8, with_data: bool) {

@@ -54,6 +54,8 @@ pub struct Incoming<'a> {
     pub kind: u8,
     /// The data, or their last part.
     pub data: Option<&'a Data>,
+    /// Whether this node keeps copies of the block's page: otherwise there is no room for data that it has not asked for.
+    pub keeps_page: bool,
 }
 
 /// Counts a message that a protocol cannot have been sent.

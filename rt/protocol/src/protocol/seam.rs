@@ -37,6 +37,9 @@ pub trait Protocol<M: Storage>: Sized {
     /// The access before is over: steps what was put off because of it.
     fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>);
 
+    /// The memory of a system call is complete: what is here stays until somebody wants it.
+    fn keep(&mut self) {}
+
     /// Whether there is something to do, or to look for, at the next poll.
     fn has_put_off_work(&self, pins: &Pins) -> bool;
 
@@ -93,6 +96,20 @@ pub trait Protocol<M: Storage>: Sized {
     fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
         reject(env.port);
     }
+
+    /// The program is about to store to the block until the next barrier of all nodes. True: it need not be acquired before it is missed.
+    fn begin_to_store<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site) -> bool {
+        false
+    }
+
+    /// The node is about to enter a barrier of all nodes; a fence follows, for the nodes that [`Port::fence`] names.
+    fn round_ends<P: Port>(&mut self, _env: &mut Env<'_, M, P>) {}
+
+    /// The barrier is over.
+    fn round_begins<P: Port>(&mut self, _env: &mut Env<'_, M, P>) {}
+
+    /// Memory is handed out again: what this node knows of whole pages is of its old owner. For protocols with operations.
+    fn forget<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _addr: u64, _bytes: u64) {}
 
     /// Whether no other node has a copy of a block of this home, or ever had. `number` is that of its first minimum block.
     fn is_unshared(&self, number: u64) -> bool;

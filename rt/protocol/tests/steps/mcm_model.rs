@@ -3,8 +3,8 @@
 //! Messages about a block between its home and a node are a bag: each may be the next that arrives. A job of the event handler is a step of
 //! its own, at any later time; so is the home's own attempt to get a block that it was refused.
 
-use blizzard_protocol::mcm::directory::Entry;
-use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
+use blizzard_protocol::protocols::mcm::directory::Entry;
+use blizzard_protocol::protocols::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
 use blizzard_protocol::tag::Tag;
 
 use crate::mcm_mutants::{self as mutants, Mutation};

@@ -4,9 +4,11 @@
 //! see "What differs, and why" in the documentation of [`mcm`].
 
 use blizzard_protocol::ids::NodeSet;
-use blizzard_protocol::mcm::directory::{Entry, HomeState, Requester};
-use blizzard_protocol::mcm::steps;
-use blizzard_protocol::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, MAX_ACTIONS, Msg, NodeEvent, Violation};
+use blizzard_protocol::protocols::mcm::directory::{Entry, HomeState, Requester};
+use blizzard_protocol::protocols::mcm::steps;
+use blizzard_protocol::protocols::mcm::vocabulary::{
+    Action, Actions, Bits, HomeEvent, MAX_ACTIONS, Msg, NodeEvent, Violation,
+};
 use blizzard_protocol::tag::Tag;
 
 use crate::explore::{LATEST_VALUE, NO_FAULT, NOT_STUCK, ONE_WRITER, finds_each};

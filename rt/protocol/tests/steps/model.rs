@@ -11,8 +11,8 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use blizzard_protocol::ids::NodeId;
-use blizzard_protocol::mcm::vocabulary as mcm;
-use blizzard_protocol::stache::vocabulary::Violation;
+use blizzard_protocol::protocols::mcm::vocabulary as mcm;
+use blizzard_protocol::protocols::stache::vocabulary::Violation;
 use blizzard_protocol::tag::Tag;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

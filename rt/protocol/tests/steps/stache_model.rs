@@ -3,9 +3,9 @@
 //! Channels keep order only among the messages about one block from one node to another; replaying one deferred event is a step of its
 //! own, at any later time.
 
-use blizzard_protocol::stache::defer::{Deferred, Waiting};
-use blizzard_protocol::stache::directory::DirState;
-use blizzard_protocol::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
+use blizzard_protocol::protocols::stache::defer::{Deferred, Waiting};
+use blizzard_protocol::protocols::stache::directory::DirState;
+use blizzard_protocol::protocols::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use blizzard_protocol::tag::Tag;
 
 use crate::model::{Access, Channel, Config, Fault, LocalCopy, Machine, Service, node};

@@ -3,9 +3,9 @@
 //! A [`Mutation`] stands between a model and the step functions and alters what they return, once in each place
 //! where somebody might get the protocol wrong. Each must be found, and by the property that names the damage.
 
-use blizzard_protocol::stache::directory::{DirState, Requester};
-use blizzard_protocol::stache::steps;
-use blizzard_protocol::stache::vocabulary::{
+use blizzard_protocol::protocols::stache::directory::{DirState, Requester};
+use blizzard_protocol::protocols::stache::steps;
+use blizzard_protocol::protocols::stache::vocabulary::{
     Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation,
 };
 use blizzard_protocol::tag::Tag;

@@ -14,6 +14,7 @@ use crate::transport::patience::Wait;
 use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::operation::Operation;
 
 /// Allocations of at most so many bytes come from the pool: larger ones are rare, and the pool is a small part of the segment.
 const POOLED_BYTES: u64 = 64 << 10;
@@ -39,6 +40,9 @@ impl Node {
     /// # Errors
     /// There is no room.
     pub fn alloc(&mut self, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, Full> {
+        if let Some(operation) = attributes.operation {
+            return self.alloc_combined(attributes, operation, bytes, by);
+        }
         let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
         // Whole blocks, so that no two allocations share one, and each begins at one.
         let sliced = attributes.homes == Placement::Slices && self.home_table.migrates();
@@ -47,6 +51,42 @@ impl Node {
             self.deal_out(chunk);
         }
         Ok(self.hand_out(chunk))
+    }
+
+    /// Allocates whole pages whose elements are combined by an operation, and tells all nodes so. First touch would make the first node that adds the home: it
+    /// means by turn.
+    fn alloc_combined(
+        &mut self,
+        attributes: Attributes,
+        operation: Operation,
+        bytes: u64,
+        by: u64,
+    ) -> Result<u64, Full> {
+        if self.homes.present() < self.homes.nodes() {
+            self.fail(format_args!(
+                "memory with the protocol `{}` can be allocated when all {} nodes of the run have been created",
+                attributes.protocol.name(),
+                self.homes.nodes()
+            ));
+        }
+        let homes = if attributes.homes == Placement::FirstTouch { Placement::RoundRobin } else { attributes.homes };
+        let attributes = Attributes { homes, ..attributes };
+        let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
+        let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by, true)?;
+        if homes == Placement::Slices && self.home_table.migrates() && !chunk.recycled {
+            self.deal_out(chunk);
+        }
+        let Chunk { addr, bytes, recycled } = chunk;
+        self.begin_operation((addr, bytes), operation, recycled);
+        let (nodes, me) = (self.homes.nodes(), self.me);
+        let args = [bytes, operation.number().into(), recycled.into()];
+        for node in (0..nodes).filter_map(NodeId::new).filter(|&node| node != me) {
+            let request = Message { handler: id::OPERATION, addr, args, key: self.fresh_key(), ..Message::default() };
+            self.ask(node, request, id::OPERATION_KNOWN, Wait::Other);
+        }
+        self.count(Counter::Allocations);
+        self.context.add_alone(Counter::AllocatedBytes, bytes);
+        Ok(addr)
     }
 
     /// Tells all nodes that these pages have their homes in slices, before anybody uses one.

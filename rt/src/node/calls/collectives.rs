@@ -9,10 +9,13 @@ use crate::transport::message::Message;
 use crate::transport::patience::Wait;
 use blizzard_contract::{Counter, waits};
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::port::Rounds;
 
 impl Node {
     /// Waits until every node is in its next collective, which must be the same one; replaces the words by the result.
     pub fn collective(&mut self, kind: Collective, words: &mut [u64]) {
+        self.rounds = Rounds { entered: self.rounds.entered + 1, waits: true };
+        self.engine.round_ends(&mut self.links);
         self.flush();
         let number = self.sync.collectives.enter();
         if kind == Collective::Barrier {
@@ -23,6 +26,8 @@ impl Node {
         let me = self.me;
         self.sync.collectives.arrive(&mut self.links, me, kind, words.len() as u64, &all);
         self.wait_for_all(Wait::Barrier, waits::ALL, |node| node.sync.collectives.is_complete(number));
+        self.rounds.waits = false;
+        self.engine.round_begins(&mut self.links);
         words.copy_from_slice(&self.sync.collectives.result()[..words.len()]);
     }
 

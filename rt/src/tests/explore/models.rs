@@ -2,10 +2,14 @@
 
 use crate::memory::homes::{Attributes, BlockSize, PAGE_BYTES, Placement};
 use crate::tests::explore::world::{Copy, Model, Op, Variable, share, share_by};
-use Op::{BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Flush, Load, Move, Prefetch, Release, Store};
+use Op::{
+    Add, Barrier, BulkSend, BulkWait, Call, CheckIn, CheckOut, Create, Flush, Load, LoadSum, Move, Prefetch, Release,
+    Store,
+};
 use blizzard_contract::{RegionHeader, home_policy};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::operation::{Combine, Element, Operation};
 use blizzard_protocol::port::ProtocolId;
 use std::vec;
 use std::vec::Vec;
@@ -47,8 +51,12 @@ fn two_sizes<const SMALL: u64, const LARGE: u64>(copies: &mut [Copy]) -> Vec<Var
 /// Two blocks of node 0: one with the run's protocol, which is the first of the list, and one with that of this number.
 fn two_protocols<const BYTES: u64, const OTHER: usize>(copies: &mut [Copy]) -> Vec<Variable> {
     let own = share(copies, BYTES, on(0), BYTES);
-    let attributes =
-        Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(0), protocol: ProtocolId::at(OTHER) };
+    let attributes = Attributes {
+        block: BlockSize::new(BYTES).unwrap(),
+        homes: on(0),
+        protocol: ProtocolId::at(OTHER),
+        operation: None,
+    };
     let other = share_by(copies, attributes, BYTES);
     vec![block(own, BYTES), block(other, BYTES)]
 }
@@ -56,9 +64,23 @@ fn two_protocols<const BYTES: u64, const OTHER: usize>(copies: &mut [Copy]) -> V
 /// Two blocks of node 0 that it pushes, in two pages.
 fn pushed<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
     let protocol = ProtocolId::named("update").unwrap();
-    let attributes = Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(0), protocol };
+    let attributes = Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(0), protocol, operation: None };
     let at = share_by(copies, attributes, 2 * PAGE_BYTES);
     vec![block(at, BYTES), block(at + PAGE_BYTES, BYTES)]
+}
+
+/// Two blocks of a node in two pages, to whose elements nodes add.
+fn summed<const BYTES: u64, const HOME: usize>(copies: &mut [Copy]) -> Vec<Variable> {
+    let protocol = ProtocolId::named("reduce").unwrap();
+    let operation = Operation::new(Combine::Sum, Element::F64);
+    let attributes = Attributes { block: BlockSize::new(BYTES).unwrap(), homes: on(HOME as u32), protocol, operation };
+    let first = &mut copies[HOME].node;
+    let arena = first.homes.arena_for(attributes).unwrap();
+    let at = first.arenas.alloc(arena, 2 * PAGE_BYTES, 0, true).unwrap().0.unwrap().addr;
+    for copy in copies {
+        copy.node.begin_operation((at, 2 * PAGE_BYTES), operation.unwrap(), false);
+    }
+    vec![vec![at], vec![at + PAGE_BYTES]]
 }
 
 /// A page without a home, whose entry node 0 keeps: who has to ask the keeper depends on that.
@@ -192,6 +214,46 @@ pub fn push_beside_access<const BYTES: u64>() -> Model {
     model("push beside an access to two blocks", plain, pushed::<BYTES>, scripts)
 }
 
+/// Two nodes add and load what has come of it.
+pub fn reduce<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Add(0), Barrier, LoadSum(0)], vec![CheckOut(0, true), Add(0), Barrier, LoadSum(0)]];
+    model("reduction", plain, summed::<BYTES, 0>, scripts)
+}
+
+/// The same, twice.
+pub fn reduce_again<const BYTES: u64>() -> Model {
+    let twice = |once: &[Op]| [once, once].concat();
+    let scripts = vec![twice(&[Add(0), Barrier, LoadSum(0)]), twice(&[CheckOut(0, true), Add(0), Barrier, LoadSum(0)])];
+    model("reductions", plain, summed::<BYTES, 0>, scripts)
+}
+
+/// Two nodes and their home add, and one loads.
+pub fn reduce_of_three<const BYTES: u64>() -> Model {
+    let adds = || vec![CheckOut(0, true), Add(0), Barrier];
+    let scripts = vec![vec![Add(0), Barrier], vec![CheckOut(0, true), Add(0), Barrier, LoadSum(0)], adds()];
+    model("reduction of three", plain, summed::<BYTES, 0>, scripts)
+}
+
+/// The home is neither the first that leaves the barrier nor the one from whom the others hear that it is over: a node that has left it asks, ...
+pub fn reduce_late<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Barrier], vec![Add(0), Barrier], vec![CheckOut(0, true), Add(0), Barrier, LoadSum(0)]];
+    model("reduction that is asked for early", plain, summed::<BYTES, 1>, scripts)
+}
+
+/// ... or has come to the end of the next round.
+pub fn reduce_ahead<const BYTES: u64>() -> Model {
+    let adds = [CheckOut(0, true), Add(0), Barrier];
+    let scripts = vec![vec![Barrier, Barrier], vec![Barrier, LoadSum(0), Barrier], [adds, adds].concat()];
+    model("reduction ahead", plain, summed::<BYTES, 1>, scripts)
+}
+
+/// A node with room for one page adds to two, and loads from two.
+pub fn reduce_in_small<const BYTES: u64>() -> Model {
+    let adds = vec![CheckOut(0, true), Add(0), CheckOut(1, true), Add(1), Barrier, LoadSum(0), LoadSum(1), LoadSum(0)];
+    let scripts = vec![vec![Add(0), Barrier], adds];
+    model("reduction and replacement", one_page, summed::<BYTES, 0>, scripts)
+}
+
 /// The same with that protocol for the run.
 pub fn by(protocol: &str, model: Model) -> Model {
     Model { protocol: ProtocolId::named(protocol).unwrap().number(), ..model }
@@ -208,6 +270,33 @@ pub fn readers<const BYTES: u64>() -> Model {
     let scripts = vec![vec![Store(0)], vec![Load(0), Store(0)], vec![Load(0), CheckIn(0)]];
     let before = vec![(1, Load(0)), (2, Load(0)), (1, Store(0))];
     Model { before, ..model("read by two", plain, neighbours::<BYTES>, scripts) }
+}
+
+/// Two nodes have read before their home has stored: the first that reads again brings the other one a copy.
+pub fn read_again<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0)], vec![Load(0)], vec![Load(0), Store(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (0, Store(0))];
+    Model { before, ..model("read again", plain, neighbours::<BYTES>, scripts) }
+}
+
+/// The same, and the first goes on.
+pub fn read_again_and_again<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Store(0)], vec![Load(0), Store(0)], vec![Load(0), Load(0)]];
+    Model { scripts, ..read_again::<BYTES>() }
+}
+
+/// The home reads what one of two readers has stored, and the other one wants it, too.
+pub fn read_at_home<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Load(0)], vec![CheckIn(0)], vec![Load(0), Store(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (1, Store(0))];
+    Model { before, ..model("read at home", plain, neighbours::<BYTES>, scripts) }
+}
+
+/// A reader that is sent a copy has no room for its page.
+pub fn read_without_room<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![], vec![Load(1), Load(0)], vec![Load(0)]];
+    let before = vec![(1, Load(0)), (2, Load(0)), (0, Store(0))];
+    Model { before, ..model("read without room", one_page, pages::<BYTES, 2>, scripts) }
 }
 
 /// Data of two sizes from two nodes at once.

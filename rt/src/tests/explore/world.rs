@@ -10,6 +10,7 @@ use crate::node::access::Lane;
 use crate::node::node::Node;
 use crate::node::waiting::Entered;
 use crate::process::host::Host;
+use crate::sync::collective::Collective;
 use crate::system_calls::call_memory;
 use crate::system_calls::table::visitor::Range;
 use crate::tempest::bulk::channels;
@@ -54,6 +55,12 @@ pub enum Op {
     Prefetch(usize, bool),
     /// [`Node::flush`].
     Flush,
+    /// A barrier of all nodes.
+    Barrier,
+    /// Adds to a variable whose nodes have said so, or at its home.
+    Add(usize),
+    /// Loads what has been combined.
+    LoadSum(usize),
     /// [`Node::check_in`].
     CheckIn(usize),
     /// [`Node::check_out`].
@@ -155,7 +162,11 @@ impl Copy {
 /// Memory with those attributes and the run's protocol, of which all nodes know. It comes from the node that has it to give.
 pub fn share(copies: &mut [Copy], block_bytes: u64, homes: Placement, bytes: u64) -> u64 {
     let protocol = copies[0].node.alloc_defaults().protocol;
-    share_by(copies, Attributes { block: BlockSize::new(block_bytes).unwrap(), homes, protocol }, bytes)
+    share_by(
+        copies,
+        Attributes { block: BlockSize::new(block_bytes).unwrap(), homes, protocol, operation: None },
+        bytes,
+    )
 }
 
 /// As [`share`], with any protocol.
@@ -206,6 +217,10 @@ pub struct World {
     values: RefCell<Vec<u64>>,
     /// By variable: what may be found, in order; the latest value alone, unless its home pushes.
     allowed: RefCell<Vec<Vec<u64>>>,
+    /// By variable that is combined, by round, by node: what was added.
+    added: RefCell<Vec<Vec<Vec<f64>>>>,
+    /// By node: barriers that it has left.
+    rounds: RefCell<Vec<usize>>,
     /// Steps that were made of [`Model::before`].
     turn: Cell<usize>,
     found: RefCell<Option<Found>>,
@@ -290,6 +305,8 @@ impl World {
             actors: actors.collect(),
             values: RefCell::new(std::vec![0; variables.len()]),
             allowed: RefCell::new(std::vec![std::vec![0]; variables.len()]),
+            added: RefCell::new(std::vec![std::vec![]; variables.len()]),
+            rounds: RefCell::new(std::vec![0; model.nodes as usize]),
             variables,
             turn: Cell::new(0),
             found: RefCell::new(None),
@@ -423,6 +440,9 @@ impl World {
         }
         for (words, allowed) in self.variables.iter().zip(&*self.allowed.borrow()) {
             for &addr in words {
+                if is_combined(nodes(), addr) {
+                    continue;
+                }
                 let block = Block::of(addr);
                 let may = |store| nodes().filter(move |node| node.space.allows(block, store));
                 let pushes = may(true).any(|node| is_pushed_by(node, addr));
@@ -463,9 +483,19 @@ impl World {
     }
 }
 
+/// Whether nodes add to it.
+fn is_combined<'a>(mut nodes: impl Iterator<Item = &'a Node>, addr: u64) -> bool {
+    nodes.any(|node| node.links.site(addr).is_some_and(|site| site.protocol.has_operations()))
+}
+
 /// Whether the node may store beside those that load, which see it after a flush.
 fn is_pushed_by(node: &Node, addr: u64) -> bool {
     node.links.site(addr).is_some_and(|site| site.home == node.me && !site.protocol.is_sequentially_consistent())
+}
+
+/// What a step adds: sums of a few of them depend on their order.
+fn addend(step: u64) -> f64 {
+    [1e16, 1.0, -1e16, 0.5][(step / 100 + step) as usize % 4]
 }
 
 fn word(node: &Node, addr: u64) -> u64 {
@@ -610,6 +640,51 @@ impl Program<'_> {
         allowed.push(value);
     }
 
+    /// A barrier of all nodes; behind it, this node is in another round.
+    fn barrier(&self) {
+        self.call(|node| node.collective(Collective::Barrier, &mut []));
+        self.world.rounds.borrow_mut()[self.number] += 1;
+    }
+
+    /// Adds to all words of a variable, with a load and a store each, and entries between them.
+    fn add(&self, variable: usize, step: u64) {
+        let value = addend(step);
+        for &addr in &self.world.variables[variable] {
+            self.check(addr, false);
+            let before = f64::from_bits(word(self.node(), addr));
+            self.poll();
+            self.check(addr, true);
+            self.stored(addr, (before + value).to_bits());
+        }
+        let round = self.world.rounds.borrow()[self.number];
+        let added = &mut self.world.added.borrow_mut()[variable];
+        let nodes = self.world.actors.len();
+        added.resize(added.len().max(round + 1), std::vec![-0.0; nodes]);
+        added[round][self.number] += value;
+    }
+
+    /// What the barriers that this node has left must have come to: the home's own part first, then the others by their numbers. What the home has added since
+    /// may be there, too.
+    fn load_sum(&self, variable: usize) {
+        let round = self.world.rounds.borrow()[self.number];
+        for &addr in &self.world.variables[variable] {
+            self.check(addr, false);
+            let found = word(self.node(), addr);
+            let home = self.node().links.site(addr).map_or(0, |site| site.home.index());
+            let added = self.world.added.borrow();
+            let mut sum = 0f64;
+            for of_round in added[variable].iter().take(round) {
+                sum += of_round[home];
+                let others = of_round.iter().enumerate().filter(|(node, _)| *node != home);
+                sum = others.fold(sum, |sum, (_, more)| sum + more);
+            }
+            let later = added[variable].get(round).map_or(sum, |since| sum + since[home]);
+            if ![sum.to_bits(), later.to_bits()].contains(&found) {
+                self.world.find(Found::Stale);
+            }
+        }
+    }
+
     /// What this node has stored before may not be missing behind the flush.
     fn flush(&self) {
         let before = |(variable, values): (usize, &Vec<u64>)| match self.world.variables[variable].first() {
@@ -645,6 +720,9 @@ impl Program<'_> {
             }
             Op::Prefetch(variable, store) => self.call(|node| node.prefetch(first(variable), 8, store)),
             Op::Flush => self.flush(),
+            Op::Barrier => self.barrier(),
+            Op::Add(variable) => self.add(variable, value),
+            Op::LoadSum(variable) => self.load_sum(variable),
             Op::CheckIn(variable) => self.call(|node| node.check_in(first(variable), 8)),
             Op::Call(ranges) => self.system_call(ranges, value),
             Op::Create => {

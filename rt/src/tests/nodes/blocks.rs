@@ -213,7 +213,13 @@ fn all_attributes(nodes: u32) -> Vec<Attributes> {
     let sizes = [64].into_iter().chain(SIZES).map(|bytes| BlockSize::new(bytes.into()).unwrap());
     let places = [Placement::RoundRobin, Placement::FirstTouch, Placement::Node(NodeId::new(nodes - 1).unwrap())];
     let placed = sizes.flat_map(|block| places.map(|homes| (block, homes)));
-    placed.flat_map(|(block, homes)| ALL.map(|protocol| Attributes { block, homes, protocol })).collect()
+    // Those with operations have their own rules about who stores.
+    let protocols = || ALL.into_iter().filter(|protocol| !protocol.has_operations());
+    placed
+        .flat_map(|(block, homes)| {
+            protocols().map(move |protocol| Attributes { block, homes, protocol, operation: None })
+        })
+        .collect()
 }
 
 /// One after the other, memory of every protocol and block size with every kind of homes; the nodes' words alternate in all of it, hints and a bound on copies

@@ -27,7 +27,7 @@ use std::vec::Vec;
 /// Numbers of protocols in the region's header, in the order of their list.
 pub const STACHE: u32 = blizzard_protocol::list::ALL[0].number();
 pub const MCM: u32 = blizzard_protocol::list::ALL[1].number();
-pub const SEQUENTIAL: u32 = blizzard_protocol::list::ALL[2].number();
+pub const HOME: u32 = blizzard_protocol::list::ALL[2].number();
 /// Those that keep copies of other homes' blocks.
 pub const COPYING: [u32; 2] = [STACHE, MCM];
 pub const PROTOCOLS: [u32; blizzard_protocol::list::OF_RUNS] = {
@@ -548,8 +548,12 @@ pub fn an_exhausted_segment_gives_null() {
             let Some((_, bytes)) = homes.arena_range(arena).filter(|_| !arena.is_pool()) else { continue };
             let zone = arena.zone().map(|zone| NodeId::new(zone as u32).unwrap());
             if zone == Some(me) {
-                let attributes =
-                    Attributes { block: arena.block(), homes: Placement::Node(me), protocol: arena.protocol() };
+                let attributes = Attributes {
+                    block: arena.block(),
+                    homes: Placement::Node(me),
+                    protocol: arena.protocol(),
+                    operation: None,
+                };
                 assert_ne!(program.call(|node| node.alloc(attributes, bytes, 0).unwrap_or(0)), 0);
                 assert_eq!(program.call(|node| node.alloc(attributes, 1, 0).unwrap_or(0)), 0);
             }

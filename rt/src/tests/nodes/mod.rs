@@ -2,11 +2,14 @@
 
 mod ahead;
 mod blocks;
+mod broadcast;
 mod common;
 mod failures;
+mod home;
 mod migratory;
 mod other_protocols;
 mod prelude;
+mod reduce;
 mod replace;
 mod sync;
 mod transports;

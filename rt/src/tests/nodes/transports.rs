@@ -84,10 +84,14 @@ on_both! { engine, crate::tests::nodes::common::PROTOCOLS, 3;
     random_traffic_with_unique_values_stays_coherent
     tiny_rings_overflow_without_blocking_anybody
     masked_accesses_may_reach_beyond_what_was_allocated
-    who_allocates_and_frees_small_pieces_asks_nobody
     a_home_uses_its_own_memory_without_messages
     a_node_that_has_exited_still_serves_its_blocks
     hostile_messages_are_counted_and_dropped
+}
+
+// What has come from another home stays.
+on_both! { staying, crate::tests::nodes::common::COPYING, 3;
+    who_allocates_and_frees_small_pieces_asks_nobody
 }
 
 on_both! { many, crate::tests::nodes::common::PROTOCOLS, 1;

@@ -12,6 +12,9 @@
 use crate::base::error::{Error, Result};
 use crate::launch::options::PROTOCOLS;
 use blizzard_contract::{AllocRule, BLOCK_BYTES, BLOCK_MAX_BYTES, MAX_NODES, alloc_homes};
+use blizzard_protocol::list::OPERATION_SHIFT;
+use blizzard_protocol::operation::{Combine, Element, Operation};
+use blizzard_protocol::port::ProtocolId;
 use std::path::Path;
 
 /// Which allocations a rule is for.
@@ -43,6 +46,8 @@ pub struct Rules {
     pub rules: Vec<Rule>,
 }
 
+/// The protocol that has operations.
+const REDUCE: &str = "reduce";
 const ATTRIBUTES: [&str; 3] = ["block", "homes", "protocol"];
 /// What `homes` can be, apart from `node:N`.
 const HOMES: [(&str, u32); 3] = [
@@ -192,10 +197,14 @@ fn set(row: &mut AllocRule, name: &str, value: &str) -> std::result::Result<(), 
             Ok(())
         }
         "protocol" if row.protocol != 0 => twice(),
+        "protocol" if value == REDUCE || value.starts_with("reduce:") => {
+            row.protocol = reduction(value)?;
+            Ok(())
+        }
         "protocol" => {
-            let names = PROTOCOLS.map(|protocol| protocol.0.name());
+            let names: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.0.name()).chain([REDUCE]).collect();
             let found = PROTOCOLS.iter().find(|protocol| protocol.0.name() == value);
-            let unknown = || format!("protocol={value}: there are {}{}", names.join(", "), near(&names));
+            let unknown = || format!("protocol={value}: there are {}:OPERATION:TYPE{}", names.join(", "), near(&names));
             row.protocol = found.ok_or_else(unknown)?.0.number();
             Ok(())
         }
@@ -204,6 +213,29 @@ fn set(row: &mut AllocRule, name: &str, value: &str) -> std::result::Result<(), 
             Err(format!("{name} is no attribute: there are {}{near}", ATTRIBUTES.join(", ")))
         }
     }
+}
+
+/// The number of a protocol with an operation, written `reduce:OPERATION:TYPE`.
+fn reduction(value: &str) -> std::result::Result<u32, String> {
+    let parts: Vec<&str> = value.split(':').collect();
+    let [protocol, operation, of] = parts[..] else {
+        return Err(format!("protocol={value}: reduce:OPERATION:TYPE is needed, as in reduce:sum:f64"));
+    };
+    let (operations, types) = (Combine::ALL.map(|(name, _)| name), Element::ALL.map(|(name, _)| name));
+    let unknown = |what: &str, name: &str, all: &[&str]| {
+        let near = nearest(name, all.iter().copied()).map_or(String::new(), |near| format!(" (is {near} meant?)"));
+        format!("protocol={value}: there is no {what} {name}: there are {}{near}", all.join(", "))
+    };
+    let Some(&(_, combine)) = Combine::ALL.iter().find(|(name, _)| *name == operation) else {
+        return Err(unknown("operation", operation, &operations));
+    };
+    let Some(&(_, of)) = Element::ALL.iter().find(|(name, _)| *name == of) else {
+        return Err(unknown("type", of, &types));
+    };
+    let operation = Operation::new(combine, of);
+    let operation = operation.ok_or_else(|| format!("protocol={value}: floats have no bitwise or"))?;
+    let protocol = ProtocolId::named(protocol).map_or(0, ProtocolId::number);
+    Ok(protocol | operation.number() << OPERATION_SHIFT)
 }
 
 /// The name that is most like `name`, if one is at all.
@@ -239,6 +271,9 @@ mod tests {
         assert_eq!(sites, expected);
         let row = AllocRule { block_bytes: 4096, homes: alloc_homes::NODE, node: 1, ..AllocRule::default() };
         assert_eq!((rules[0].row, rules[0].line, rules[2].row.nth), (row, 3, 3));
+        let number = parsed("f protocol=reduce:max:i32").unwrap()[0].row.protocol;
+        let (protocol, operation) = ProtocolId::chosen(number).unwrap();
+        assert_eq!((protocol.name(), operation), ("reduce", Operation::new(Combine::Max, Element::I32)));
     }
 
     #[test]
@@ -250,6 +285,20 @@ mod tests {
             ("f homes=node:2", "r:1: homes=node:2: the run has 2 node(s), numbered from 0"),
             ("f homes=node:64", "r:1: homes=node:64: a run has at most 64 nodes"),
             ("f protocol=stach", "(is stache meant?)"),
+            (
+                "f protocol=reduce:sun:f64",
+                "r:1: protocol=reduce:sun:f64: there is no operation sun: there are sum, min, max, or (is sum meant?)",
+            ),
+            (
+                "\nf protocol=reduce:sum:f46",
+                "r:2: protocol=reduce:sum:f46: there is no type f46: there are u32, i32, u64, i64, f32, f64 (is f64 meant?)",
+            ),
+            ("f protocol=reduce:or:f64", "r:1: protocol=reduce:or:f64: floats have no bitwise or"),
+            ("f protocol=reduce", "r:1: protocol=reduce: reduce:OPERATION:TYPE is needed, as in reduce:sum:f64"),
+            (
+                "f protocol=reduec",
+                "there are stache, mcm, home, migratory, broadcast, reduce:OPERATION:TYPE (is reduce meant?)",
+            ),
             ("f block=64 block=64", "r:1: block is given twice"),
             ("f block=64 g", "r:1: g is no attribute: block=BYTES, homes=POLICY or protocol=NAME"),
             ("f", "r:1: f has no attributes: block=BYTES, homes=POLICY or protocol=NAME"),

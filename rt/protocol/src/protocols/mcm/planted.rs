@@ -2,12 +2,12 @@
 
 use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::mcm::directory::{Entry, HomeState, Requester};
-use crate::mcm::driver::{Mcm, send};
-use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
 use crate::planted;
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
+use crate::protocols::mcm::directory::{Entry, HomeState, Requester};
+use crate::protocols::mcm::driver::{Mcm, send};
+use crate::protocols::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent};
 use crate::storage::{Storage, Table};
 use crate::tag::Tag;
 

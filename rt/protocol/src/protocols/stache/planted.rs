@@ -5,9 +5,9 @@ use crate::ids::{Block, Data, NodeId};
 use crate::planted;
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
-use crate::stache::directory::{DirState, Requester};
-use crate::stache::driver::{Rules, Stache, send};
-use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
+use crate::protocols::stache::directory::{DirState, Requester};
+use crate::protocols::stache::driver::{Rules, Stache, send};
+use crate::protocols::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use crate::storage::Storage;
 use crate::tag::Tag;
 

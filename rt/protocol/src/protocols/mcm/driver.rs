@@ -12,14 +12,14 @@
 //! * *Untouched pages.* An Unshared entry means that the home's tag is Writable, but tags start Invalid everywhere. See [`first_touch`].
 
 use crate::ids::{Block, Data, NodeId};
-use crate::mcm::directory::{Entry, HomeState};
-use crate::mcm::steps;
-use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{Idled, PREFETCHES, Protocol, first_touch};
+use crate::protocols::mcm::directory::{Entry, HomeState};
+use crate::protocols::mcm::steps;
+use crate::protocols::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::storage::{Queue, Storage, Table};
 use crate::tag::Tag;
 use blizzard_contract::{self as contract, Counter};

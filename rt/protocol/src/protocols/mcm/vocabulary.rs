@@ -1,11 +1,11 @@
 //! Messages, events, block-state bits and actions of the M-Machine's protocol.
 //!
-//! Purpose: the words that [`crate::mcm::steps::home_step`] and [`crate::mcm::steps::node_step`] speak. Source: Gurevich, "The M-Machine Operating System", 1995, section
+//! Purpose: the words that [`crate::protocols::mcm::steps::home_step`] and [`crate::protocols::mcm::steps::node_step`] speak. Source: Gurevich, "The M-Machine Operating System", 1995, section
 //! 7.3.2 (the five bits and figure 7-4), table A.1 (messages).
 
 use crate::ids::{NodeId, NodeSet};
-use crate::mcm::directory::HomeState;
 use crate::protocol::messages::{Row, rows};
+use crate::protocols::mcm::directory::HomeState;
 use crate::tag::Tag;
 use blizzard_contract::listed;
 
@@ -329,7 +329,7 @@ impl core::fmt::Debug for Actions {
 /// Why a step was refused: the state and the event together cannot occur in a correct run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
-    /// The directory entry is none that [`crate::mcm::directory::Entry::encode`] makes.
+    /// The directory entry is none that [`crate::protocols::mcm::directory::Entry::encode`] makes.
     CorruptEntry,
     /// The home's own copy does not have the tag that the directory entry implies.
     WrongTag { state: HomeState, found: Tag },

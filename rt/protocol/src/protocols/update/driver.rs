@@ -8,12 +8,13 @@ use crate::ids::{Block, Data, NodeSet};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
-use crate::stache::directory::{DirState, Directory};
-use crate::stache::driver::{Rules, Stache};
-use crate::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::{DirState, Directory};
+use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
+use crate::protocols::update::steps::{self, DROPPED};
 use crate::storage::{Queue, Storage, Table, Zeroed};
 use crate::tag::Tag;
-use crate::update::steps::{self, DROPPED};
 use blizzard_contract::BLOCK_BYTES;
 
 /// The protocol's state on one node.
@@ -53,14 +54,21 @@ impl<M: Storage> Rules<M> for Pushes<M> {
     }
 
     /// A reader has got data: the others get the same, and that is what all have.
-    fn stepped<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, (before, next): (DirState, DirState)) {
-        let DirState::Shared(_) = next else { return };
+    fn stepped<P: Port>(
+        &mut self,
+        env: &mut Env<'_, M, P>,
+        site: &Site,
+        (before, next): (DirState, DirState),
+        _waiting: &Deferred<M::Table<Waiting>>,
+    ) -> Option<DirState> {
+        let DirState::Shared(_) = next else { return None };
         let readers = match before {
             DirState::Shared(readers) if !has_bug!(env.port, ReaderHidesStores) => readers,
             _ => NodeSet::EMPTY,
         };
         self.push(env, site, readers);
         self.enlist(env, site);
+        None
     }
 
     fn other_message<P: Port>(env: &mut Env<'_, M, P>, state: DirState, message: &Incoming<'_>) -> Option<DirState> {

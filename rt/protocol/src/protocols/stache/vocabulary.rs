@@ -1,11 +1,11 @@
 //! Messages, events, states of copies and actions of Stache.
 //!
-//! Purpose: the words that [`crate::stache::steps::home_step`] and [`crate::stache::steps::cache_step`] speak. Source: Reinhardt 1996, section 2.3; Tempest 1.2.1, sections 2 and
+//! Purpose: the words that [`crate::protocols::stache::steps::home_step`] and [`crate::protocols::stache::steps::cache_step`] speak. Source: Reinhardt 1996, section 2.3; Tempest 1.2.1, sections 2 and
 //! 3.2 (order of data and tag changes).
 
 use crate::ids::{NodeId, NodeSet};
 use crate::protocol::messages::{Row, rows};
-use crate::stache::directory::{DirEntry, DirState};
+use crate::protocols::stache::directory::{DirEntry, DirState};
 use crate::tag::Tag;
 use blizzard_contract::listed;
 
@@ -126,6 +126,20 @@ impl HomeEvent {
             Msg::WriteBack => Some(HomeEvent::WriteBack(from)),
             Msg::Downgraded => Some(HomeEvent::Downgraded(from)),
             _ => None,
+        }
+    }
+
+    /// Whether another node has sent it, which is that one.
+    #[inline(always)]
+    pub fn is_from(self, node: NodeId) -> bool {
+        match self {
+            HomeEvent::Read(from)
+            | HomeEvent::Write(from)
+            | HomeEvent::Upgrade(from)
+            | HomeEvent::InvalidateAck(from)
+            | HomeEvent::WriteBack(from)
+            | HomeEvent::Downgraded(from) => from == node,
+            HomeEvent::LocalLoad | HomeEvent::LocalStore => false,
         }
     }
 
@@ -284,7 +298,7 @@ impl core::fmt::Debug for Actions {
 /// Why a step was refused: the state and the event together cannot occur in a correct run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
-    /// The directory entry is none that [`crate::stache::directory::Directory::set`] makes.
+    /// The directory entry is none that [`crate::protocols::stache::directory::Directory::set`] makes.
     CorruptEntry(DirEntry),
     /// The home's own copy does not have the tag that the directory entry implies.
     WrongTag { state: DirState, found: Tag },

@@ -1,7 +1,8 @@
-//! The protocol's state on one node, and its steps; the tables are in [`crate::sequential`].
+//! The protocol's state on one node, and its steps; the tables are in [`crate::protocols::home`].
 //!
 //! Input: misses and messages from the engine. Output: tags, data and messages.
 
+use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeId};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
@@ -59,16 +60,18 @@ struct Waiting {
 unsafe impl Zeroed for Waiting {}
 
 /// The protocol's state on one node.
-pub struct Sequential<M: Storage> {
+pub struct Home<M: Storage> {
     /// By minimum block; used for blocks whose home this node is.
     holders: M::Table<Holder>,
     waiting: Queue<Waiting, M>,
     asked: Option<Block>,
+    /// What was lent to this node since the last entry into the runtime, in the order in which it came.
+    used: Queue<u64, M>,
 }
 
-impl<M: Storage> Protocol<M> for Sequential<M> {
-    fn new(blocks: u64, _nodes: u32) -> Result<Sequential<M>, M::Error> {
-        Ok(Sequential { holders: M::table(blocks)?, waiting: Queue::new(), asked: None })
+impl<M: Storage> Protocol<M> for Home<M> {
+    fn new(blocks: u64, _nodes: u32) -> Result<Home<M>, M::Error> {
+        Ok(Home { holders: M::table(blocks)?, waiting: Queue::new(), asked: None, used: Queue::new() })
     }
 
     fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, _store: bool) {
@@ -89,8 +92,11 @@ impl<M: Storage> Protocol<M> for Sequential<M> {
                 env.copy_in(site, message.data);
                 env.set_tag(site, Tag::Writable);
                 env.grant(site.block);
+                if self.used.push(site.block.addr()).is_err() {
+                    env.port.fail(format_args!("no memory for the list of borrowed blocks"));
+                }
             }
-            // Otherwise it has been given back unasked.
+            // Otherwise it has been given back already.
             RECALL if env.tag(site.block) == Tag::Writable => give_back(env, site),
             RECALL => {}
             _ => reject(env.port),
@@ -99,16 +105,21 @@ impl<M: Storage> Protocol<M> for Sequential<M> {
 
     #[inline]
     fn is_at_rest(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.used.is_empty()
     }
 
-    /// Lends what was pinned.
+    /// Lends what was pinned, and gives back what has been used.
     fn resume<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
         self.serve_waiting(env);
+        self.give_back_used(env);
     }
 
     fn has_put_off_work(&self, pins: &Pins) -> bool {
-        self.waiting.iter().any(|each| pins.contains(each.block))
+        !self.used.is_empty() || self.waiting.iter().any(|each| pins.contains(each.block))
+    }
+
+    fn keep(&mut self) {
+        while self.used.pop().is_some() {}
     }
 
     fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
@@ -144,7 +155,23 @@ impl<M: Storage> Protocol<M> for Sequential<M> {
     }
 }
 
-impl<M: Storage> Sequential<M> {
+impl<M: Storage> Home<M> {
+    /// Not what the access in progress, or the system call that is being prepared, needs.
+    fn give_back_used<P: Port>(&mut self, env: &mut Env<'_, M, P>) {
+        for _ in 0..self.used.len() {
+            let Some(addr) = self.used.pop() else { break };
+            let site = env.site(addr);
+            let is_needed = env.is_pinned(site.block) || env.pins.collects();
+            if is_needed && !has_bug!(env.port, CallGivesBack) {
+                if self.used.push(addr).is_err() {
+                    env.port.fail(format_args!("no memory for the list of borrowed blocks"));
+                }
+            } else if env.tag(site.block) == Tag::Writable {
+                give_back(env, &site);
+            }
+        }
+    }
+
     fn is_waited_for(&self, block: Block) -> bool {
         self.waiting.iter().any(|each| each.block == block)
     }
@@ -186,7 +213,9 @@ impl<M: Storage> Sequential<M> {
             Some(_) if env.is_pinned(site.block) => return false,
             Some(to) => {
                 self.holders.set(number, who);
-                env.set_tag(site, Tag::Invalid);
+                if !has_bug!(env.port, LentCopyStays) {
+                    env.set_tag(site, Tag::Invalid);
+                }
                 env.send(to, site, LEND, true);
             }
         }

@@ -3,7 +3,7 @@
 //! Input: misses and messages from the engine. Output: tags, data and messages.
 //!
 //! **Rules and how they are kept.**
-//! * *First come, first served at the home.* See [`crate::stache::defer`].
+//! * *First come, first served at the home.* See [`crate::protocols::stache::defer`].
 //! * *Untouched pages.* An Idle entry means that the home's tag is Writable, but tags start Invalid everywhere. See [`first_touch`].
 
 use crate::bugs::has_bug;
@@ -13,10 +13,12 @@ use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{PREFETCHES, Protocol, first_touch};
-use crate::stache::defer::{Deferred, Waiting};
-use crate::stache::directory::{DirState, Directory};
-use crate::stache::steps;
-use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::{DirState, Directory};
+use crate::protocols::stache::steps;
+use crate::protocols::stache::vocabulary::{
+    Action, Actions, CacheEvent, CacheState, HomeEvent, MAX_ACTIONS, Msg, Violation,
+};
 use crate::storage::Storage;
 use crate::tag::Tag;
 use blizzard_contract::Counter;
@@ -37,6 +39,9 @@ macro_rules! for_each_of_four {
 
 /// What protocols may do otherwise that are stache in all else. Stache itself: [`Invalidate`].
 pub trait Rules<M: Storage>: Sized {
+    /// Whether homes send copies that nobody has asked for. They can cross a request, which they answer ([`Rules::is_answered`]).
+    const SENDS_UNASKED: bool = false;
+
     /// For so many minimum blocks.
     ///
     /// # Errors
@@ -67,9 +72,29 @@ pub trait Rules<M: Storage>: Sized {
         steps::cache_step(state, event)
     }
 
-    /// At the home: the step of a message has led from one state to another one, or the same, and its actions have been performed.
+    /// At the home: the step of a message has led from one state to another one, or the same, and its actions have been performed. `waiting`: the requests that
+    /// have found their blocks busy. The state that the block has then, if it is another one.
     #[inline(always)]
-    fn stepped<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _states: (DirState, DirState)) {}
+    fn stepped<P: Port>(
+        &mut self,
+        _env: &mut Env<'_, M, P>,
+        _site: &Site,
+        _states: (DirState, DirState),
+        _waiting: &Deferred<M::Table<Waiting>>,
+    ) -> Option<DirState> {
+        None
+    }
+
+    /// At the home, where [`Rules::SENDS_UNASKED`]: whether a request that has just arrived has been answered by what was sent unasked.
+    fn is_answered(_port: &impl Port, _state: DirState, _event: HomeEvent) -> bool {
+        false
+    }
+
+    /// A message that is not stache's, at a node that is not the home: the event that it is.
+    fn cache_event<P: Port>(env: &mut Env<'_, M, P>, _site: &Site, _message: &Incoming<'_>) -> Option<CacheEvent> {
+        reject(env.port);
+        None
+    }
 
     /// A message that is not stache's. At the home: the block's next state.
     fn other_message<P: Port>(env: &mut Env<'_, M, P>, _state: DirState, _message: &Incoming<'_>) -> Option<DirState> {
@@ -237,6 +262,12 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
 impl<M: Storage, R: Rules<M>> Stache<M, R> {
     #[cold]
     fn other_message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+        if site.home != env.port.me() {
+            if let Some(event) = R::cache_event(env, site, message) {
+                self.cache_event(env, site, event, message.data);
+            }
+            return;
+        }
         let number = env.port.number(site.block);
         let state = self.home_state(env, site, number);
         if let Some(next) = R::other_message(env, state, message) {
@@ -280,6 +311,10 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
         event: HomeEvent,
         data: Option<&Data>,
     ) {
+        if R::SENDS_UNASKED && R::is_answered(env.port, self.home_state(env, site, env.port.number(site.block)), event)
+        {
+            return;
+        }
         if event.is_request() && self.deferred.is_waiting(site.block.addr()) {
             self.defer(env, site, event);
         } else if self.home_step(env, site, event, data) && !self.deferred.is_empty() {
@@ -371,8 +406,10 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
                     self.set_home_state(env, number, next);
                 }
                 let replay = self.perform::<UNROLLED, P>(env, site, true, &actions, data);
-                if !matches!(event, HomeEvent::LocalLoad | HomeEvent::LocalStore) {
-                    self.rules.stepped(env, site, (state, next));
+                if !matches!(event, HomeEvent::LocalLoad | HomeEvent::LocalStore)
+                    && let Some(then) = self.rules.stepped(env, site, (state, next), &self.deferred)
+                {
+                    self.set_home_state(env, number, then);
                 }
                 replay
             }

@@ -9,9 +9,11 @@
 
 use crate::ids::NodeId;
 use crate::protocol::messages::Row;
-use crate::stache::directory::{DirState, Requester};
-use crate::stache::steps;
-use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, MESSAGES as OF_STACHE, Violation};
+use crate::protocols::stache::directory::{DirState, Requester};
+use crate::protocols::stache::steps;
+use crate::protocols::stache::vocabulary::{
+    Action, Actions, CacheEvent, CacheState, HomeEvent, MESSAGES as OF_STACHE, Violation,
+};
 use crate::tag::Tag;
 
 /// Node to home: what was pushed found no copy.
@@ -83,7 +85,7 @@ pub fn dropped(state: DirState, from: NodeId) -> DirState {
 mod tests {
     use super::*;
     use crate::ids::NodeSet;
-    use crate::stache::vocabulary::Msg;
+    use crate::protocols::stache::vocabulary::Msg;
     use crate::tests::{node, x, y, z};
 
     fn states() -> std::vec::Vec<DirState> {

@@ -110,8 +110,8 @@
 //! <!-- cache table: end -->
 
 use crate::ids::{NodeId, NodeSet};
-use crate::stache::directory::{DirState, Requester};
-use crate::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
+use crate::protocols::stache::directory::{DirState, Requester};
+use crate::protocols::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::tag::Tag;
 
 /// One event at the block's home. `local` is the tag of the home's own copy. Returns the new state, the new tag of
@@ -153,7 +153,7 @@ fn home_transition(state: DirState, event: HomeEvent) -> Option<(DirState, Actio
             HomeEvent::Downgraded(from) if from == owner => Some(read_recalled(NodeSet::of(owner), requester)),
             // The owner evicted its copy: it is no sharer.
             HomeEvent::WriteBack(from) if from == owner => Some(read_recalled(NodeSet::EMPTY, requester)),
-            _ if event_is_from(event, owner) => None,
+            _ if event.is_from(owner) => None,
             _ => busy(state, requester, event),
         },
         DirState::RecallWrite { owner, requester } => match event {
@@ -164,7 +164,7 @@ fn home_transition(state: DirState, event: HomeEvent) -> Option<(DirState, Actio
                     [Action::CopyIn, Action::Send(node, Msg::DataWritable), Action::Replay].into(),
                 ),
             }),
-            _ if event_is_from(event, owner) => None,
+            _ if event.is_from(owner) => None,
             _ => busy(state, requester, event),
         },
     }
@@ -220,7 +220,7 @@ fn exclusive(owner: NodeId, event: HomeEvent) -> Option<(DirState, Actions)> {
         HomeEvent::WriteBack(from) if from == owner => {
             return Some((DirState::Idle, [Action::CopyIn, Action::SetTag(Tag::Writable)].into()));
         }
-        _ if event_is_from(event, owner) => return None,
+        _ if event.is_from(owner) => return None,
         HomeEvent::Read(node) | HomeEvent::Write(node) | HomeEvent::Upgrade(node) => Requester::Node(node),
         HomeEvent::LocalLoad | HomeEvent::LocalStore => Requester::Home,
         HomeEvent::InvalidateAck(_) | HomeEvent::WriteBack(_) | HomeEvent::Downgraded(_) => return None,
@@ -289,19 +289,6 @@ fn read_recalled(kept: NodeSet, requester: Requester) -> (DirState, Actions) {
 #[inline(always)]
 fn data_came_home() -> (DirState, Actions) {
     (DirState::Idle, [Action::CopyIn, Action::SetTag(Tag::Writable), Action::Resume, Action::Replay].into())
-}
-
-#[inline(always)]
-fn event_is_from(event: HomeEvent, node: NodeId) -> bool {
-    match event {
-        HomeEvent::Read(from)
-        | HomeEvent::Write(from)
-        | HomeEvent::Upgrade(from)
-        | HomeEvent::InvalidateAck(from)
-        | HomeEvent::WriteBack(from)
-        | HomeEvent::Downgraded(from) => from == node,
-        HomeEvent::LocalLoad | HomeEvent::LocalStore => false,
-    }
 }
 
 /// `None`: cannot occur.

@@ -1,12 +1,12 @@
 //! The queue of requests that found their block busy.
 //!
-//! Purpose: keep, at a home, the events that [`crate::stache::steps::home_step`] answered with [`crate::stache::vocabulary::Action::Defer`], and give them
+//! Purpose: keep, at a home, the events that [`crate::protocols::stache::steps::home_step`] answered with [`crate::protocols::stache::vocabulary::Action::Defer`], and give them
 //! back in the order of arrival for each block. First come, first served is what makes the protocol free of
 //! starvation: an event that waits is passed by no later one. Each node has at most one outstanding miss per block, so
 //! nodes x (misses a node may have outstanding at once) entries always suffice.
 
 use crate::ids::NodeId;
-use crate::stache::vocabulary::HomeEvent;
+use crate::protocols::stache::vocabulary::HomeEvent;
 use crate::storage::{Table, Zeroed};
 
 /// An event that waits. `block` is any number that names the block, such as its address.
@@ -71,6 +71,11 @@ impl<T: Table<Waiting>> Deferred<T> {
         }
         self.events.set(self.len, Waiting::NOTHING);
         Some(event)
+    }
+
+    /// Whether an event of that block waits that is a request of that node.
+    pub fn is_waiting_for(&self, block: u64, node: NodeId) -> bool {
+        (0..self.len).map(|at| self.events.get(at)).any(|each| each.block == block && each.event.is_from(node))
     }
 
     /// The blocks that have waiting events, oldest event first; a block appears once per event.

@@ -2,7 +2,7 @@
 //!
 //! Purpose: [`home_step`] for the node that is a block's home, [`node_step`] for all others. Input: a block's state and one
 //! event. Output: the new state and the actions to perform in order, or a [`Violation`]. It shares nothing with
-//! [`crate::stache`] but node numbers and tags. Source: Gurevich, "The M-Machine Operating System", 1995, chapter 7.
+//! [`crate::protocols::stache`] but node numbers and tags. Source: Gurevich, "The M-Machine Operating System", 1995, chapter 7.
 //!
 //! # What is taken from the source
 //!
@@ -196,8 +196,8 @@
 //! <!-- node table: end -->
 
 use crate::ids::{NodeId, NodeSet};
-use crate::mcm::directory::{Entry, HomeState, Requester};
-use crate::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
+use crate::protocols::mcm::directory::{Entry, HomeState, Requester};
+use crate::protocols::mcm::vocabulary::{Action, Actions, Bits, HomeEvent, Msg, NodeEvent, Violation};
 use crate::tag::Tag;
 
 /// One event at the block's home. `local` is the tag of the home's own copy. Returns the new directory entry, and what to do.

@@ -6,10 +6,11 @@ use crate::bugs::has_bug;
 use crate::ids::{Data, NodeId};
 use crate::port::{Port, Site};
 use crate::protocol::env::Env;
-use crate::stache::directory::DirState;
-use crate::stache::driver::{Rules, Stache};
-use crate::stache::steps;
-use crate::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
+use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::directory::DirState;
+use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::steps;
+use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
 use crate::storage::{Storage, Table, Zeroed};
 use crate::tag::Tag;
 
@@ -88,9 +89,16 @@ impl<M: Storage> Rules<M> for Moves<M> {
         event
     }
 
-    fn stepped<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, states: (DirState, DirState)) {
+    fn stepped<P: Port>(
+        &mut self,
+        env: &mut Env<'_, M, P>,
+        site: &Site,
+        states: (DirState, DirState),
+        _waiting: &Deferred<M::Table<Waiting>>,
+    ) -> Option<DirState> {
         if has_bug!(env.port, MovedCopyStays) && matches!(states, (DirState::Idle, DirState::Exclusive(_))) {
             env.set_tag(site, Tag::ReadOnly);
         }
+        None
     }
 }

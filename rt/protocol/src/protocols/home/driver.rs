@@ -21,17 +21,23 @@ const RETURN: u8 = 2;
 const LEND: u8 = 3;
 /// Home to node: others wait for the block.
 const RECALL: u8 = 4;
+/// Home to node, with data: as a Lend, until there is a Recall.
+const LEAVE: u8 = 5;
 
 pub const MESSAGES: &[Row] = &[
     Row { name: "Borrow", is_for_home: true, carries_data: false, is_answer: false },
     Row { name: "Return", is_for_home: true, carries_data: true, is_answer: false },
     Row { name: "Lend", is_for_home: false, carries_data: true, is_answer: true },
     Row { name: "Recall", is_for_home: false, carries_data: false, is_answer: false },
+    Row { name: "Leave", is_for_home: false, carries_data: true, is_answer: true },
 ];
+
+/// So many times in a row a node gives a block back by itself, after another one has wanted it. Then it keeps it.
+const VISITS: u16 = 8;
 
 /// Who has a block: 0 its home, else the number of a node + 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Holder(u32);
+struct Holder(u16);
 
 // SAFETY: an integer.
 unsafe impl Zeroed for Holder {}
@@ -40,12 +46,34 @@ impl Holder {
     const HOME: Holder = Holder(0);
 
     fn of(node: NodeId) -> Holder {
-        Holder(node.index() as u32 + 1)
+        Holder(node.index() as u16 + 1)
     }
 
     /// `None`: the home.
     fn node(self) -> Option<NodeId> {
-        NodeId::new(self.0.checked_sub(1)?)
+        NodeId::new(self.0.checked_sub(1)?.into())
+    }
+}
+
+/// What a home knows of a block. Zero: it has never been lent.
+#[derive(Clone, Copy)]
+struct Entry {
+    holder: Holder,
+    /// To whom it was lent last; the home, if to nobody.
+    last: Holder,
+    /// How many more times the same node is to give it back by itself.
+    visits: u16,
+}
+
+// SAFETY: integers.
+unsafe impl Zeroed for Entry {}
+
+impl Entry {
+    /// Lent once more, to that node; the message that says so.
+    fn lent_to(self, to: Holder) -> (Entry, u8) {
+        let visits = if self.last == to || self.last == Holder::HOME { self.visits } else { VISITS };
+        let kind = if visits == 0 { LEAVE } else { LEND };
+        (Entry { holder: to, last: to, visits: visits.saturating_sub(1) }, kind)
     }
 }
 
@@ -62,7 +90,7 @@ unsafe impl Zeroed for Waiting {}
 /// The protocol's state on one node.
 pub struct Home<M: Storage> {
     /// By minimum block; used for blocks whose home this node is.
-    holders: M::Table<Holder>,
+    entries: M::Table<Entry>,
     waiting: Queue<Waiting, M>,
     asked: Option<Block>,
     /// What was lent to this node since the last entry into the runtime, in the order in which it came.
@@ -71,7 +99,7 @@ pub struct Home<M: Storage> {
 
 impl<M: Storage> Protocol<M> for Home<M> {
     fn new(blocks: u64, _nodes: u32) -> Result<Home<M>, M::Error> {
-        Ok(Home { holders: M::table(blocks)?, waiting: Queue::new(), asked: None, used: Queue::new() })
+        Ok(Home { entries: M::table(blocks)?, waiting: Queue::new(), asked: None, used: Queue::new() })
     }
 
     fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, _store: bool) {
@@ -87,12 +115,12 @@ impl<M: Storage> Protocol<M> for Home<M> {
         match message.kind {
             BORROW => self.wanted(env, site, Holder::of(message.from)),
             RETURN => self.returned(env, site, message.from, message.data),
-            LEND if self.asked == Some(site.block) => {
+            LEND | LEAVE if self.asked == Some(site.block) => {
                 self.asked = None;
                 env.copy_in(site, message.data);
                 env.set_tag(site, Tag::Writable);
                 env.grant(site.block);
-                if self.used.push(site.block.addr()).is_err() {
+                if message.kind == LEND && self.used.push(site.block.addr()).is_err() {
                     env.port.fail(format_args!("no memory for the list of borrowed blocks"));
                 }
             }
@@ -146,12 +174,12 @@ impl<M: Storage> Protocol<M> for Home<M> {
     fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _store: bool) {}
 
     fn is_unshared(&self, number: u64) -> bool {
-        self.holders.get(number) == Holder::HOME
+        self.holder(number) == Holder::HOME
     }
 
     /// Node 0 has the page's data, in a copy that it goes on using.
     fn begin_away<P: Port>(&mut self, _env: &mut Env<'_, M, P>, number: u64, holder: NodeId) {
-        self.holders.set(number, Holder::of(holder));
+        self.set_holder(number, Holder::of(holder));
     }
 }
 
@@ -172,6 +200,14 @@ impl<M: Storage> Home<M> {
         }
     }
 
+    fn holder(&self, number: u64) -> Holder {
+        self.entries.get(number).holder
+    }
+
+    fn set_holder(&mut self, number: u64, holder: Holder) {
+        self.entries.set(number, Entry { holder, ..self.entries.get(number) });
+    }
+
     fn is_waited_for(&self, block: Block) -> bool {
         self.waiting.iter().any(|each| each.block == block)
     }
@@ -179,16 +215,16 @@ impl<M: Storage> Home<M> {
     /// At the home: whether node 0 gives back, unasked, what it has had since before this node existed, as the first event of the page.
     #[cold]
     fn is_first_of_page<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64, from: NodeId) -> bool {
-        if self.holders.get(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
+        if self.holder(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
             first_touch(self, env, site);
         }
-        self.holders.get(number) == Holder::of(from)
+        self.holder(number) == Holder::of(from)
     }
 
     /// At the home: somebody wants the block.
     fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, who: Holder) {
         let number = env.port.number(site.block);
-        if self.holders.get(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
+        if self.holder(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
             first_touch(self, env, site);
         }
         let is_first = !self.is_waited_for(site.block);
@@ -205,26 +241,29 @@ impl<M: Storage> Home<M> {
 
     /// At the home: the block goes to who wants it, if it is here.
     fn is_served<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64, who: Holder) -> bool {
-        if self.holders.get(number) != Holder::HOME {
+        if self.holder(number) != Holder::HOME {
             return false;
         }
         match who.node() {
             None => env.grant(site.block),
             Some(_) if env.is_pinned(site.block) => return false,
             Some(to) => {
-                self.holders.set(number, who);
+                let (entry, kind) = self.entries.get(number).lent_to(who);
+                self.entries.set(number, entry);
                 if !has_bug!(env.port, LentCopyStays) {
                     env.set_tag(site, Tag::Invalid);
                 }
-                env.send(to, site, LEND, true);
+                env.send(to, site, kind, true);
             }
         }
         true
     }
 
-    /// At the home: asks for a block that is lent.
-    fn recall<P: Port>(&self, env: &mut Env<'_, M, P>, site: &Site, number: u64) {
-        if let Some(holder) = self.holders.get(number).node() {
+    /// At the home: asks for a block that is lent. Who borrows it next time gives it back by itself.
+    fn recall<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64) {
+        let entry = self.entries.get(number);
+        if let Some(holder) = entry.holder.node() {
+            self.entries.set(number, Entry { visits: VISITS, ..entry });
             env.send(holder, site, RECALL, false);
         }
     }
@@ -232,11 +271,11 @@ impl<M: Storage> Home<M> {
     /// At the home: a node has used the block.
     fn returned<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, from: NodeId, data: Option<&Data>) {
         let number = env.port.number(site.block);
-        if self.holders.get(number) != Holder::of(from) && !self.is_first_of_page(env, site, number, from) {
+        if self.holder(number) != Holder::of(from) && !self.is_first_of_page(env, site, number, from) {
             return reject(env.port);
         }
         env.copy_in(site, data);
-        self.holders.set(number, Holder::HOME);
+        self.set_holder(number, Holder::HOME);
         env.set_tag(site, Tag::Writable);
         self.serve_waiting(env);
     }

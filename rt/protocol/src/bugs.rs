@@ -101,8 +101,6 @@ listed! {
         // Of home.
         /// A home goes on using a block that it has lent.
         LentCopyStays,
-        /// What has been borrowed for a system call is given back before the call is made.
-        CallGivesBack,
 
         // Of broadcast.
         /// The home forgets to whom it has sent copies that nobody had asked for.

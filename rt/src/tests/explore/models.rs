@@ -259,6 +259,12 @@ pub fn by(protocol: &str, model: Model) -> Model {
     Model { protocol: ProtocolId::named(protocol).unwrap().number(), ..model }
 }
 
+/// Node 1 has used both blocks, and their home has wanted them back.
+pub fn wanted_before(model: Model) -> Model {
+    let before = vec![(1, Load(0)), (0, Load(0)), (1, Load(1)), (0, Load(1))];
+    Model { before, ..model }
+}
+
 /// Two nodes read and then store; their home reads.
 pub fn turns<const BYTES: u64>() -> Model {
     let scripts = vec![vec![Load(0)], vec![Load(0), Store(0)], vec![Load(0), Store(0)]];

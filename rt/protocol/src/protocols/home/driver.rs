@@ -190,7 +190,7 @@ impl<M: Storage> Home<M> {
             let Some(addr) = self.used.pop() else { break };
             let site = env.site(addr);
             let is_needed = env.is_pinned(site.block) || env.pins.collects();
-            if is_needed && !has_bug!(env.port, CallGivesBack) {
+            if is_needed {
                 if self.used.push(addr).is_err() {
                     env.port.fail(format_args!("no memory for the list of borrowed blocks"));
                 }

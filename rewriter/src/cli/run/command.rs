@@ -52,7 +52,7 @@ use std::time::Duration;
     blizzard run --hosts a:4,b:4 -- ./heat    # on two hosts, over ssh and UCX")]
 pub struct RunCommand {
     /// Number of node processes
-    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", value_parser = node_count)]
+    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", allow_negative_numbers = true, value_parser = node_count)]
     pub nodes: u32,
     /// Run on these hosts, each with so many nodes: a:4,b:4
     #[arg(long, value_name = "HOSTS", conflicts_with_all = ["nodes", "hostfile"], help_heading = "Several hosts")]

@@ -163,6 +163,13 @@ impl RunCommand {
             rules: table.map(Arc::new),
             ..self.launch_options(self.nodes)
         };
+        if let (Some(debugger), true) = (&options.debugger, flags.guard) {
+            messages::note(&format!(
+                "node {}: in guarded code gdb's step, next and finish lose the program where an access faults\n  \
+                 help: --access tests has code that they follow; breakpoints and continue work in both",
+                debugger.node
+            ));
+        }
         let mut attempts = 1;
         let outcome = loop {
             match launcher::run(&executable, args, &options) {

@@ -1,11 +1,16 @@
-//! A debugger that steps through accesses to shared memory.
+//! A debugger that steps through accesses to shared memory, and one that is ended.
 
 use crate::sources::{SharedProgram, finished};
+use blizzard_test_harness::needs::send_signal;
 use blizzard_test_harness::tool;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 blizzard_test_harness::module! {
     steps_lead_over_accesses_that_miss: ["gcc", "clang"],
+    a_debugger_that_is_ended_leaves_no_folder: ["TERM", "HUP", "KILL"],
 }
 
 /// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
@@ -88,4 +93,33 @@ fn steps_lead_over_accesses_that_miss(compiler: &str) {
         rest = &rest[at.unwrap_or_else(|| panic!("{line}: no {says:?}: {out}{err}"))..];
     }
     assert!(status == 0 && !out.contains("blizzard_") && !err.contains("warning"), "{status} {out}{err}");
+}
+
+/// gdb removes a folder of its own at its end only, not when it is killed. (SIGINT is gdb's own affair at its prompt.)
+fn a_debugger_that_is_ended_leaves_no_folder(signal: &str) {
+    tool("gdb");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &["-DFIRST"]);
+    let temporary = program.folder.path().join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let mut command = program.blizzard();
+    command.env("TMPDIR", &temporary).args(["run", "-n", "2", "--gdb", "1"]);
+    for line in ["break prog.c:25", "run", "shell ls $TMPDIR/*", "echo here\\n"] {
+        command.args(["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]);
+    }
+    command.args(["--gdb-arg=-nx", "--", "./prog"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let shown: Vec<String> = lines.by_ref().take_while(|line| line != "here").collect();
+    // There was something to remove.
+    assert!(shown.iter().any(|line| line == "lib" || line == "usr"), "{shown:?}");
+    assert!(send_signal(signal, run.id()));
+    lines.for_each(drop);
+    assert!(!run.wait().unwrap().success());
+    // Whoever is killed is survived by who cleans up.
+    let left = || fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !left().is_empty() {
+        assert!(Instant::now() < until, "{signal}: {:?}", left());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

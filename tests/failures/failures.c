@@ -264,6 +264,11 @@ int main(int argc, char **argv) {
                 printf("%s\n", bz_alloc(half / 2) ? "got it" : "NULL");
         return 0;
     }
+    unsigned gib;
+    if (sscanf(how, "gib-%u", &gib) == 1) {
+        printf("%s\n", bz_alloc((size_t)gib << 30) ? "got it" : "NULL");
+        return 0;
+    }
     /* The others wait for ever, or compute. */
     if (me == 1)
         for (volatile unsigned i = 0;; i++) {}

@@ -211,12 +211,33 @@ fn more_memory_than_there_is_gives_null_and_a_line() {
             ("bz_alloc_on: no room for 1125899906842624 bytes", nodes),
             ("bz_alloc_with: no room for 1125899906842624 bytes", nodes),
             ("bz_alloc: no room for 268435456 bytes", 2),
-            ("bytes are free", 4 * nodes + 2),
+            (" are free in the part", 4 * nodes + 2),
             ("`blizzard run --segment-gib` enlarges it", 4 * nodes + 2),
         ] {
             assert_eq!(stderr.matches(line).count(), count, "{line}: {}", outcome.describe());
         }
         assert!(!stderr.contains(": 0 bytes are free"), "{}", outcome.describe());
+        assert_nothing_left(&marker);
+    }
+}
+
+/// It said half of the segment, and gave less.
+#[test]
+fn one_allocation_has_what_the_help_says() {
+    let help = tool::blizzard(["run", "--help"]).output().unwrap().stdout;
+    let help = String::from_utf8(help).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, told) = help.split_once("One allocation may have a third of it: ").unwrap_or_else(|| panic!("{help}"));
+    let words: Vec<&str> = told.split([' ', '.']).take(4).collect();
+    let [gib, "GiB", "of", segment_gib] = words[..] else { panic!("{told}") };
+    let gib: u32 = gib.parse().unwrap();
+    for (gib, says) in [(gib, "got it\n"), (gib + 1, "NULL\n")] {
+        let marker = marker();
+        let mut command = tool::blizzard(["run", "--segment-gib", segment_gib, "--"]);
+        command.arg(program(Mode::TESTS)).args([&format!("gib-{gib}"), &marker]);
+        let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
+        assert_eq!(outcome.stdout_text().trim_start_matches("started 1\n"), says, "{}", outcome.describe());
+        let exact = format!("no room for {} bytes ({gib}.0 GiB) of shared memory: ", u64::from(gib) << 30);
+        assert_eq!(outcome.stderr_text().contains(&exact), says == "NULL\n", "{}", outcome.describe());
         assert_nothing_left(&marker);
     }
 }

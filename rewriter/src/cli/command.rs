@@ -184,6 +184,17 @@ fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
         Some(ContextValue::String(word)) => Some(word.clone()),
         _ => None,
     };
+    if let Some(long) = one_dash(args, root) {
+        return advise(error, &format!("did you mean '--{long}', with two dashes?"));
+    }
+    if let (ErrorKind::ValueValidation, Some(option), Some(value)) =
+        (error.kind(), word(ContextKind::InvalidArg), word(ContextKind::InvalidValue))
+        && option.starts_with("--nodes ")
+        && value.contains(|c: char| c.is_alphabetic())
+        && args.iter().any(|word| *word == *value)
+    {
+        return advise(error, &format!("the number of nodes comes first, as in: -n 2 -- {value}"));
+    }
     // The command that the words in front of the wrong one have come to.
     let command_before = |wrong: &str| {
         let before = args.iter().skip(1).take_while(|word| *word != wrong);
@@ -210,6 +221,22 @@ fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
             advise(error, &format!("'run {found}' exists: options of a command stand behind it"));
         }
     }
+}
+
+/// The option that a word of several letters behind one dash would be with two: `-nodes`.
+fn one_dash(args: &[OsString], root: &clap::Command) -> Option<String> {
+    own_options(args, root).into_iter().find_map(|k| {
+        let word = args[k].to_str()?.strip_prefix('-')?.split('=').next()?;
+        if word.len() < 3 || !word.chars().all(|c| c.is_ascii_alphabetic()) {
+            return None;
+        }
+        let before = args[1..k].iter();
+        let command = before.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command));
+        let run = root.find_subcommand("run").filter(|_| std::ptr::eq(command, root));
+        let all = command.get_arguments().chain(root.get_arguments());
+        let all = all.chain(run.into_iter().flat_map(|run| run.get_arguments())).filter(|arg| !arg.is_hide_set());
+        nearest(word, all.filter_map(|arg| arg.get_long())).map(str::to_owned)
+    })
 }
 
 fn advise(error: &mut clap::Error, text: &str) {
@@ -330,6 +357,26 @@ mod tests {
             let text = parse(line).expect_err(line).to_string();
             assert!(text.contains("unexpected argument") && text.contains(part), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn a_wrong_number_of_nodes_gets_the_right_form() {
+        for (line, parts) in [
+            ("run -nodes 2 -- ./prog", ["'--nodes', with two dashes", "tip"]),
+            ("run -nodse=2 ./prog", ["'--nodes', with two dashes", "tip"]),
+            ("run -stats f ./prog", ["'--stats', with two dashes", "tip"]),
+            ("-nodes 2 ./prog", ["'--nodes', with two dashes", "tip"]),
+            ("run -n ./prog", ["comes first, as in: -n 2 -- ./prog", "'./prog'"]),
+            ("run --nodes prog", ["comes first, as in: -n 2 -- prog", "'prog'"]),
+            ("run -n -1 -- ./prog", ["'-1' for '--nodes", "1 to 64"]),
+            ("run -n=-1 -- ./prog", ["'-1' for '--nodes", "1 to 64"]),
+        ] {
+            let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
+            assert!(parts.iter().all(|part| text.contains(part)), "{line}: {text}");
+        }
+        // What stands behind the program is its own.
+        let text = parse("blizzard run -n 0 ./prog -nodes").unwrap_err().to_string();
+        assert!(!text.contains("tip"), "{text}");
     }
 
     #[test]

@@ -193,6 +193,8 @@ pub struct StubCall {
     pub end: u32,
     /// Bytes by which rsp is lower than the program's, with the arguments that the callee takes away.
     pub lower_by: u32,
+    /// The same when it has.
+    pub behind: u32,
 }
 
 /// A call in what several stubs share and call.
@@ -285,6 +287,10 @@ pub struct Code {
     /// Where the cold code of each function begins; a function's is in one piece.
     pub cold_starts: Vec<(InsnId, u32)>,
     pub items: Vec<Item>,
+    /// Where in the cold code that of each instruction begins which has some; it ends where the next begins. Ascending.
+    pub cold_parts: Vec<(InsnId, u32)>,
+    /// What others of it call: from where to where in the cold code. Ascending.
+    pub shared: Vec<(u32, u32)>,
     /// Hot position of each instruction, checks included; one more for the end.
     pub begin: CompactOffsets,
     pub vsib: Vec<VsibDesc>,
@@ -324,17 +330,20 @@ impl Code {
         iced_x86::Decoder::new(64, bytes, iced_x86::DecoderOptions::NONE).iter().count() as u32
     }
 
-    /// In a stub that goes on in the new code of `id`: calls a gate, with rsp lower than the program's by `lower_by`.
-    pub(super) fn stub_gate(&mut self, gate: u64, id: InsnId, lower_by: i32) {
+    /// In a stub that goes on in the new code of `id`: calls a gate, with rsp lower than the program's by `lower_by` and so many bytes of arguments, which the gate
+    /// takes away.
+    pub(super) fn stub_gate(&mut self, gate: u64, id: InsnId, (lower_by, arguments): (i32, i32)) {
         asm::call_abs(&mut self.cold.bytes, gate);
-        self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by: lower_by as u32 });
+        let [behind, lower_by] = [lower_by, lower_by + arguments].map(|bytes| bytes as u32);
+        self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by, behind });
     }
 
     /// The same of what several stubs share and call: a tail.
     pub(super) fn stub_tail(&mut self, tail: u32, id: InsnId, lower_by: i32) {
         let call = asm::call32(&mut self.cold.bytes);
         self.cold.fix(call, Target::Cold(tail));
-        self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by: lower_by as u32 });
+        // It gives the red zone back.
+        self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by: lower_by as u32, behind: 0 });
     }
 
     /// In a tail: calls a gate, with rsp lower than the address to return to by `below`.

@@ -183,6 +183,7 @@ fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
     code.tail_calls.push(TailCall { end: code.cold.pos(), below: RED_ZONE as u32 });
     code.cold.bytes.push(asm::CLC);
     back(&mut code.cold.bytes);
+    code.shared.push((at, code.cold.pos()));
     at
 }
 

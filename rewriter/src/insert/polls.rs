@@ -30,7 +30,7 @@ pub fn poll(code: &mut Code, site: &Site) {
         }
         None => {
             asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
-            code.stub_gate(contract::GATE_POLL, site.id, RED_ZONE);
+            code.stub_gate(contract::GATE_POLL, site.id, (RED_ZONE, 0));
             asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
         }
     }
@@ -72,5 +72,6 @@ fn poll_tail(code: &mut Code) -> u32 {
     code.tail_gate(contract::GATE_POLL, 0);
     asm::ret_pop(&mut code.cold.bytes, RED_ZONE as u16);
     code.poll_tail = Some(at);
+    code.shared.push((at, code.cold.pos()));
     at
 }

@@ -150,7 +150,7 @@ pub(super) fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bo
     let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
     asm::push_imm(&mut cold.bytes, desc);
-    code.stub_gate(contract::GATE_STRING, site.id, RED_ZONE + 8);
+    code.stub_gate(contract::GATE_STRING, site.id, (RED_ZONE, 8));
     let cold = &mut code.cold;
     let tail = cold.pos() as usize;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
@@ -179,7 +179,7 @@ fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
     let at = asm::lea_rip(&mut cold.bytes, RAX);
     cold.fix(at, Target::Vsib(code.vsib.len() as u32));
     asm::xchg_rsp_rax(&mut cold.bytes);
-    code.stub_gate(contract::GATE_VSIB, site.id, RED_ZONE + 8);
+    code.stub_gate(contract::GATE_VSIB, site.id, (RED_ZONE, 8));
     let cold = &mut code.cold;
     asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);

@@ -361,7 +361,7 @@ fn on_its_own(code: &mut Code, strip: &Strip, rung: Option<usize>, denied: Vec<u
 /// Lets the runtime handle messages.
 fn poll(code: &mut Code, id: InsnId) {
     asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
-    code.stub_gate(contract::GATE_POLL, id, RED_ZONE);
+    code.stub_gate(contract::GATE_POLL, id, (RED_ZONE, 0));
     asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
 }
 

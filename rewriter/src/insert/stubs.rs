@@ -70,7 +70,7 @@ pub(super) fn group_call(code: &mut Code, id: InsnId, s: Option<u8>, chain: u32)
             asm::xchg_rsp_rax(&mut cold.bytes);
         }
     }
-    code.stub_gate(contract::GATE_GROUP, id, RED_ZONE + 8);
+    code.stub_gate(contract::GATE_GROUP, id, (RED_ZONE, 8));
     asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
 }
 
@@ -109,6 +109,7 @@ pub(super) fn shared_tail<const N: usize>(
     asm::push_imm(out, desc);
     code.tail_gate(contract::GATE_MISS, 16);
     asm::ret_pop(&mut code.cold.bytes, RED_ZONE as u16);
+    code.shared.push((at, code.cold.pos()));
     at
 }
 
@@ -194,7 +195,7 @@ pub(super) fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
     }
     asm::xchg_rsp_rax(&mut cold.bytes);
     asm::push_imm(&mut cold.bytes, miss_descriptor(p));
-    code.stub_gate(contract::GATE_MISS, site.id, RED_ZONE + 16);
+    code.stub_gate(contract::GATE_MISS, site.id, (RED_ZONE, 16));
     asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// The coherence protocols that a run can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +116,8 @@ pub struct Debugger {
     pub node: u32,
     /// Words in front of the program's path.
     pub command: Vec<OsString>,
+    /// A folder for gdb. It is removed behind the run, however that ends: who debugs may be killed.
+    pub folder: Option<Arc<TempDir>>,
 }
 
 /// Settings of `tempest.h`; see [`contract::RegionHeader`].

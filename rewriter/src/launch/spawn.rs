@@ -22,6 +22,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+/// Tells the commands for gdb (`libraries.gdb`) their folder.
+const GDB_FOLDER_ENV: &str = "BLIZZARD_GDB_FOLDER";
+
 /// A node, whether it has been started or not.
 #[derive(Debug)]
 pub struct Node {
@@ -84,10 +87,12 @@ pub fn start_some(
         let nameless = nameless.map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
         let program = nameless.as_deref().unwrap_or(program);
         let debugger = options.debugger.as_ref().filter(|debugger| debugger.node == node);
-        let mut command = match debugger.and_then(|debugger| debugger.command.split_first()) {
-            Some((debugger, words)) => {
+        let starter = debugger.and_then(|debugged| Some((debugged, debugged.command.split_first()?)));
+        let mut command = match starter {
+            Some((debugged, (debugger, words))) => {
                 let mut command = Command::new(debugger);
                 command.args(words).arg(program);
+                command.envs(debugged.folder.iter().map(|folder| (GDB_FOLDER_ENV, folder.path())));
                 command
             }
             None => Command::new(program),

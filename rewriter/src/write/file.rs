@@ -24,7 +24,7 @@ use crate::write::frames::debug_frame;
 use crate::write::frames::pieces::{ApartCall, CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_addresses::{self, NewAddresses};
-use crate::write::new_code::layout::{NewCode, Placed};
+use crate::write::new_code::layout::{NewCode, Placed, copied_part};
 use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
@@ -104,13 +104,22 @@ impl CodeMap for Map<'_> {
     fn calls_apart(&self, old: Range<Vaddr>) -> Vec<ApartCall> {
         let [first, stop] = [old.start, old.end].map(|va| InsnId(self.insns.main_before(va) as u32));
         let labels = |id: InsnId| if self.full { self.placed.versions.full_label(id) } else { id };
-        let calls = self.placed.stub_calls(labels(first), labels(stop)).iter().map(|call| ApartCall {
-            old: self.insns.va(InsnId(call.id.0 - labels(InsnId(0)).0)),
-            end: self.placed.cold_va(call.end),
-            lower_by: call.lower_by,
-            begins_anew: false,
+        let calls = self.placed.stub_calls(labels(first), labels(stop)).iter().flat_map(|call| {
+            let old = self.insns.va(InsnId(call.id.0 - labels(InsnId(0)).0));
+            let end = self.placed.cold_va(call.end);
+            let row = |end: Vaddr, lower_by: u32| ApartCall { old, end, lower_by, begins_anew: false };
+            // Unwinders look one byte in front of where a call returns to; who has returned stands there.
+            [row(end, call.lower_by), row(end + 1, call.behind)]
         });
-        let mut calls: Vec<ApartCall> = calls.collect();
+        // Where a debugger that steps comes into cold code.
+        let parts = self.placed.cold_parts(labels(first), labels(stop));
+        let entries = parts.flat_map(|(id, part)| {
+            let old = self.insns.va(InsnId(id.0 - labels(InsnId(0)).0));
+            let entry =
+                move |(at, lower_by): (Vaddr, u32)| ApartCall { old, end: at + 1, lower_by, begins_anew: false };
+            self.placed.entries(part).map(entry)
+        });
+        let mut calls: Vec<ApartCall> = calls.chain(entries).collect();
         calls.sort_by_key(|call| call.end);
         let tails = |end: Vaddr| self.placed.tail_calls.partition_point(|tail| self.placed.cold_va(tail.end) < end);
         let copies = self.copies(old);
@@ -160,6 +169,31 @@ impl address_map::AddressMap for Map<'_> {
         let twice = ids.map(|id| InsnId(id as u32)).filter(|&id| versions.has_full(id));
         let place = |label| self.placed.begin(label)..self.placed.end(label);
         twice.map(|id| (self.insns.va(id), place(versions.full_label(id)))).collect()
+    }
+
+    fn cold(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
+        let Placed { versions, copies, .. } = self.placed;
+        let [first, stop] = [old.start, old.end].map(|va| InsnId(self.insns.main_before(va) as u32));
+        let mut all = Vec::new();
+        for full in [false, true].into_iter().take(1 + usize::from(versions.are_two())) {
+            let label = |id: InsnId| if full { versions.full_label(id) } else { id };
+            for (id, part) in self.placed.cold_parts(label(first), label(stop)) {
+                let va = self.insns.va(InsnId(id.0 - label(InsnId(0)).0));
+                let mut from = part.start;
+                let within = copies.partition_point(|c| c.1.start < part.start);
+                let copies = copies[within..].iter().take_while(|c| c.1.start < part.end);
+                let mut others: Vec<_> =
+                    copies.map(|c| copied_part(&c.1)).chain(self.placed.shared(part.clone())).collect();
+                others.sort_by_key(|other| other.start);
+                for other in others {
+                    all.push((va, from..other.start));
+                    from = other.end;
+                }
+                all.push((va, from..part.end));
+            }
+        }
+        all.retain(|(_, part)| part.start < part.end);
+        all
     }
 }
 
@@ -327,7 +361,7 @@ pub fn write(
     for r in &placed.regions {
         [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
     }
-    let tails = placed.tail_calls.iter().map(|call| (placed.cold_va(call.end), call.below)).collect::<Vec<_>>();
+    let tails = placed.tails();
     let mut built = frame_input.map(|input| build::build(input, maps, &tails, ro.next(16))).transpose()?;
     let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
     if let Some(f) = &built {

@@ -34,6 +34,9 @@ fn full_name(function: &[u8]) -> Vec<u8> {
 /// What cold code in front of that of all functions is called.
 const COLD: &[u8] = b"blizzard_cold";
 
+/// What cold code is called that others of it call.
+const SHARED: &[u8] = b"blizzard_cold.shared";
+
 /// What a function's cold code is called. Demanglers take an ending for a clone of the function, where gdb then breaks, too; they leave a
 /// mangled name in the middle alone.
 fn cold_name(function: &[u8]) -> Vec<u8> {
@@ -183,7 +186,17 @@ impl Symbols {
                 self.append(&full_name(&name), STT_FUNC, new_text, start, end - start);
             }
             if let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) {
-                self.append(&cold_name(&name), STT_FUNC, new_text + 1, range.start, range.end - range.start);
+                // Who steps through the function's cold code steps over what it calls.
+                let mut from = range.start;
+                for shared in placed.shared(range.clone()).chain([range.end..range.end]) {
+                    if from < shared.start {
+                        self.append(&cold_name(&name), STT_FUNC, new_text + 1, from, shared.start - from);
+                    }
+                    if shared.start < shared.end {
+                        self.append(SHARED, STT_FUNC, new_text + 1, shared.start, shared.end - shared.start);
+                    }
+                    from = shared.end;
+                }
                 named_from = named_from.min(range.start);
             }
         }

@@ -11,6 +11,7 @@ blizzard_test_harness::module! {
     a_bundle_runs_where_nothing_else_is,
     a_library_that_is_not_in_the_bundle_is_refused_in_one_line,
     a_bundle_without_a_library_that_the_program_needs_does_not_begin,
+    libraries_are_known_by_the_folder_that_is_searched,
 }
 
 /// Throws and catches, opens the libraries that its arguments name, and catches what they throw.
@@ -177,4 +178,27 @@ fn a_bundle_without_a_library_that_the_program_needs_does_not_begin() {
     assert_eq!((output.stdout.as_slice(), output.status.code()), (&b""[..], Some(127)), "{err}");
     assert_eq!(err.matches("it is not in this program's bundle").count(), 1, "{err}");
     assert!(err.contains("libstdc++.so.6"), "{err}");
+}
+
+/// The loader tries folders for kinds of processors first, and `dladdr` said one of those, which there never was.
+fn libraries_are_known_by_the_folder_that_is_searched() {
+    let bench = Bench::new();
+    let source = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n\
+         void where(void) { Dl_info found; dladdr((void *)where, &found); puts(found.dli_fname); }\n";
+    fs::write(bench.at("where.c"), source).unwrap();
+    fs::write(bench.at("main.c"), "void where(void);\nint main(void) { where(); return 0; }\n").unwrap();
+    let there = bench.at("there");
+    let gcc = |args: &[&str]| {
+        let done = tool("gcc").current_dir(&there).args(args).status().unwrap();
+        assert!(done.success(), "{args:?}");
+    };
+    gcc(&["-shared", "-fPIC", "../where.c", "-o", "libwhere.so"]);
+    let searched = format!("-Wl,--disable-new-dtags,-rpath,{}", there.display());
+    gcc(&["../main.c", "-o", "prog", "-L.", "-lwhere", &searched]);
+    let expected = format!("{}\n", there.join("libwhere.so").display());
+    let bundle = bench.bundle(&[]);
+    assert_eq!(said(&run(&bundle.join("prog"), &[])), expected);
+    // Nor where the original is no more.
+    fs::remove_file(there.join("libwhere.so")).unwrap();
+    assert_eq!(said(&run(&bundle.join("prog"), &[])), expected);
 }

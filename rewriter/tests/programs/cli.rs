@@ -501,14 +501,15 @@ fn limits_that_a_run_meets_are_named() {
         // Less than what the nodes share takes.
         ("ulimit -f 1000", "2", &["ulimit -f", "the memory that the nodes share"][..]),
         ("ulimit -n 12", "8", &["cannot start node", "ulimit -n"]),
-        // Room for 128 small stacks besides the launcher, but not for large ones; and too little for a node.
-        ("ulimit -v 250000", "64", &["tag table", "ulimit -v"]),
+        // Too little for a node; each of 64 said so.
+        ("ulimit -v 250000", "64", &["no node can start", "ulimit -v"]),
         ("ulimit -d 60000", "16", &["shared segment", "-d unlimited"]),
     ] {
         let (_, err, status) = run_limited(&bench, limits, &["-n", nodes, "--", "./prog"]);
         assert!(matches!(status, 1 | 127), "{limits}: {status}: {err}");
         assert!(words.iter().all(|word| err.contains(word)), "{limits}: {err}");
         assert!(!err.contains("panicked"), "{limits}: {err}");
+        assert!(!limits.contains("-v") || err.lines().count() == 2, "{limits}: {err}");
     }
 }
 

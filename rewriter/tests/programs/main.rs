@@ -15,6 +15,7 @@ mod crash;
 mod data_words;
 mod debug_info;
 mod debug_lines;
+mod debugger;
 mod exports;
 mod guessed_code;
 mod help;
@@ -56,6 +57,7 @@ fn main() {
         constants::tests(),
         debug_info::tests(),
         debug_lines::tests(),
+        debugger::tests(),
         exports::tests(),
         guessed_code::tests(),
         help::tests(),

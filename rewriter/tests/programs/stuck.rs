@@ -140,7 +140,7 @@ fn the_machine_is_looked_at() {
     let folder = tempfile::tempdir().unwrap();
     let (out, err, status) = finished(blizzard(folder.path()).arg("doctor").output().unwrap());
     assert_eq!((err.as_str(), status), ("", 0), "{out}");
-    for what in ["processors", "shared memory", "cache", "overcommit", "C compiler", "gdb"] {
+    for what in ["processors", "shared memory", "cache", "overcommit", "core files", "C compiler", "gdb"] {
         assert!(out.lines().any(|line| line.get(6..).is_some_and(|rest| rest.starts_with(what))), "{what}: {out}");
     }
     // What cannot work is said, and is a failure.

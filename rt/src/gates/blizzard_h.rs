@@ -6,7 +6,7 @@
 
 use crate::gates::alloc_rules::Asked;
 use crate::kernel::entry::aligned;
-use crate::kernel::print;
+use crate::kernel::print::{self, Bytes};
 use crate::memory::access_control::program::runtime_address;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
 use crate::memory::region::Context;
@@ -171,8 +171,10 @@ fn handed_out(function: &str, bytes: usize, result: Result<u64, Full>) -> *mut u
         Err(Full { free_bytes }) => {
             // Programs seldom look at the result: the line is what tells a full segment from any other null pointer.
             print::warning(format_args!(
-                "{function}: no room for {bytes} bytes of shared memory: {free_bytes} bytes are free in the part of the segment that it \
-                 comes from; `blizzard run --segment-gib` enlarges it"
+                "{function}: no room for {} of shared memory: {} are free in the part of the segment that it comes from; `blizzard run \
+                 --segment-gib` enlarges it",
+                Bytes(bytes as u64),
+                Bytes(free_bytes)
             ));
             core::ptr::null_mut()
         }

@@ -56,6 +56,24 @@ impl Write for Line {
     }
 }
 
+/// A number of bytes, exact and for people: `26843545600 bytes (25.0 GiB)`. The second is rounded down.
+#[derive(Clone, Copy)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0)?;
+        let thousands = self.0.checked_ilog2().unwrap_or(0) / 10;
+        if thousands == 0 {
+            return Ok(());
+        }
+        // A tenth at most is lost.
+        let tenths = (u128::from(self.0) * 10) >> (10 * thousands);
+        let unit = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][thousands as usize - 1];
+        write!(f, " ({}.{} {unit})", tenths / 10, tenths % 10)
+    }
+}
+
 /// Formats `blizzard: error: <message>` without the newline.
 pub fn error_line(message: fmt::Arguments<'_>) -> Line {
     let mut line = Line::new();
@@ -98,6 +116,20 @@ mod tests {
     #[test]
     fn lines_are_prefixed() {
         assert_eq!(error_line(format_args!("{} of {}", 1, 2)).as_bytes(), b"blizzard: error: 1 of 2");
+    }
+
+    #[test]
+    fn numbers_of_bytes_are_exact_and_readable() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1024 bytes (1.0 KiB)"),
+            ((1 << 20) - 1, "1048575 bytes (1023.9 KiB)"),
+            (25 << 30, "26843545600 bytes (25.0 GiB)"),
+            (u64::MAX, "18446744073709551615 bytes (15.9 EiB)"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
     }
 
     #[test]

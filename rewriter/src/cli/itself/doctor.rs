@@ -68,6 +68,7 @@ impl DoctorCommand {
         all.push(overcommit(&setting("vm/overcommit_memory")));
         all.push(lowest_address(&setting("vm/mmap_min_addr")));
         all.push(tracing(&setting("kernel/yama/ptrace_scope")));
+        all.push(core_files(&setting("kernel/core_pattern"), getrlimit(Resource::Core).maximum));
         all.push(compiler());
         all.push(tool("gdb", "debugging rewritten programs: `blizzard config --gdb`"));
         all.push(tool("perf", "profiles of rewritten programs; `blizzard overhead` needs it not"));
@@ -245,6 +246,29 @@ fn tracing(scope: &str) -> Finding {
     }
 }
 
+/// `most`: the hard limit, in bytes; none if there is none.
+fn core_files(pattern: &str, most: Option<u64>) -> Finding {
+    const WITHOUT: &str = "a node that dies still says where";
+    match (pattern, most) {
+        (_, Some(0)) => note(
+            "core files",
+            format!("the hard limit is 0 (`ulimit -H -c`): `blizzard run --core` is refused; {WITHOUT}"),
+        ),
+        ("", _) => note("core files", format!("kernel.core_pattern is empty: the kernel writes none; {WITHOUT}")),
+        (pipe, _) if pipe.starts_with('|') => note(
+            "core files",
+            format!(
+                "kernel.core_pattern hands them to a program ({pipe}): `blizzard run --core` cannot say where they are"
+            ),
+        ),
+        (name, Some(bytes)) => note(
+            "core files",
+            format!("the hard limit is {bytes} bytes: larger ones are cut; `blizzard run --core` makes \"{name}\""),
+        ),
+        (name, None) => good("core files", format!("`blizzard run --core` makes \"{name}\" where a node dies")),
+    }
+}
+
 fn compiler() -> Finding {
     match Compiler::find(None) {
         Ok(Some(compiler)) => {
@@ -285,6 +309,16 @@ mod tests {
         assert_eq!(overcommit("2").verdict, Verdict::Bad);
         assert_eq!(tracing("").verdict, Verdict::Good);
         assert_eq!(tracing("3").verdict, Verdict::Note);
+        let core = |pattern, most, part: &str| {
+            let Finding { verdict, text, .. } = core_files(pattern, most);
+            assert!(text.contains(part), "{text}");
+            verdict
+        };
+        assert_eq!(core("core.%p", None, "makes \"core.%p\""), Verdict::Good);
+        assert_eq!(core("core.%p", Some(4096), "4096 bytes"), Verdict::Note);
+        assert_eq!(core("core.%p", Some(0), "--core` is refused"), Verdict::Note);
+        assert_eq!(core("|/bin/apport %p", None, "cannot say where"), Verdict::Note);
+        assert_eq!(core("", None, "writes none"), Verdict::Note);
         assert_eq!(lowest_address("65536").verdict, Verdict::Good);
         assert_eq!(lowest_address("4194304").verdict, Verdict::Note);
     }

@@ -19,6 +19,9 @@ class RewrittenLibraries:
     def __init__(self):
         self.rewritten = {}
         self.folder = None
+        # Who has made it removes it, also where gdb is killed. The program is not to see the variable.
+        self.given = os.environ.pop("BLIZZARD_GDB_FOLDER", None)
+        gdb.execute("unset environment BLIZZARD_GDB_FOLDER", False, True)
 
     def is_rewritten(self, path):
         """Whether it is an ELF file with a section .blizzard.info."""
@@ -56,23 +59,26 @@ class RewrittenLibraries:
         """What the dynamic loader calls the libraries."""
         table = gdb.execute("info sharedlibrary", False, True).splitlines()
         found = [re.search(r"(?:Yes(?: \(\*\))?|No)\s+(/.*)$", line) for line in table]
-        folder = self.folder.name if self.folder else None
+        folder = self.folder
         for name in (match.group(1) for match in found if match):
             yield name[len(folder):] if folder and name.startswith(folder + "/") else name
 
     def look(self, _):
         root = gdb.parameter("sysroot")
-        if root not in (None, "", "/", "target:", self.folder and self.folder.name):
+        if root not in (None, "", "/", "target:", self.folder):
             # Another system's programs.
             return
         names, mapped = list(self.names()), self.mapped()
         if self.folder is None:
             if not any(self.real(name) in mapped for name in names):
                 return
-            self.folder = tempfile.TemporaryDirectory(prefix="blizzard-gdb-")
+            if self.given is None:
+                # Removed when gdb ends.
+                self.own = tempfile.TemporaryDirectory(prefix="blizzard-gdb-")
+            self.folder = self.given or self.own.name
         changed = False
         for name in names:
-            link, target = self.folder.name + name, mapped.get(self.real(name), name)
+            link, target = self.folder + name, mapped.get(self.real(name), name)
             if os.path.islink(link):
                 if os.readlink(link) == target:
                     continue
@@ -81,7 +87,7 @@ class RewrittenLibraries:
             os.symlink(target, link)
             changed = True
         if changed:
-            gdb.execute("set sysroot " + self.folder.name, False, True)
+            gdb.execute("set sysroot " + self.folder, False, True)
 
     def real(self, name):
         return os.path.basename(os.path.realpath(name))

@@ -52,7 +52,7 @@ use std::time::Duration;
     blizzard run --hosts a:4,b:4 -- ./heat    # on two hosts, over ssh and UCX")]
 pub struct RunCommand {
     /// Number of node processes
-    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", value_parser = node_count)]
+    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", allow_negative_numbers = true, value_parser = node_count)]
     pub nodes: u32,
     /// Run on these hosts, each with so many nodes: a:4,b:4
     #[arg(long, value_name = "HOSTS", conflicts_with_all = ["nodes", "hostfile"], help_heading = "Several hosts")]
@@ -163,6 +163,13 @@ impl RunCommand {
             rules: table.map(Arc::new),
             ..self.launch_options(self.nodes)
         };
+        if let (Some(debugger), true) = (&options.debugger, flags.guard) {
+            messages::note(&format!(
+                "node {}: in guarded code gdb's step, next and finish lose the program where an access faults\n  \
+                 help: --access tests has code that they follow; breakpoints and continue work in both",
+                debugger.node
+            ));
+        }
         let mut attempts = 1;
         let outcome = loop {
             match launcher::run(&executable, args, &options) {

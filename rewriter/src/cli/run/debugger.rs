@@ -10,6 +10,7 @@ use crate::launch::options::Debugger;
 use blizzard_contract::MAX_NODES;
 use clap::Args;
 use std::ffi::OsString;
+use std::sync::Arc;
 
 /// In guarded code each first access to a block faults.
 const FAULTS: &str = "handle SIGSEGV nostop noprint pass";
@@ -55,7 +56,7 @@ impl DebuggerOptions {
         let program = input::find_program(name.as_ref()).map_err(|_| {
             Error::new(format!("{name} is not in PATH")).help(format!("install it (Debian package {name})"))
         })?;
-        let mut command = vec![program.into_os_string()];
+        let (mut command, mut folder) = (vec![program.into_os_string()], None);
         match self.gdb_server {
             Some(port) => command.extend(
                 ["--no-startup-with-shell", "--once"]
@@ -66,6 +67,8 @@ impl DebuggerOptions {
             None => {
                 command.push("-q".into());
                 let libraries = Client::install()?.gdb();
+                let made = tempfile::Builder::new().prefix("blizzard-gdb-").tempdir();
+                folder = Some(Arc::new(made.map_err(|e| Error::new("cannot make a temporary folder").because(e))?));
                 command.extend(["-x".into(), libraries.into_os_string()]);
                 // A shell would have the launcher's descriptors, and may do as it likes with them.
                 let commands = ["set startup-with-shell off", "set breakpoint pending on"];
@@ -76,6 +79,6 @@ impl DebuggerOptions {
                 command.push("--args".into());
             }
         }
-        Ok(Some(Debugger { node, command }))
+        Ok(Some(Debugger { node, command, folder }))
     }
 }

@@ -19,8 +19,8 @@ pub(crate) struct Settings {
     /// Keep copies of at most PAGES pages of other nodes, at least 16; old ones make room for new ones [default: no bound]
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
-    /// GiB of shared memory that the program can allocate. Only what is used costs memory. Half of it is for allocations without a home, the
-    /// other half for those on a node of their choice [default: 64, or a power of two of at least four times the machine's memory, if that is more, up to 512]
+    /// GiB of shared memory that the program can allocate. Only what is used costs memory. One allocation may have a third of it: 23 GiB of 64. The rest is for
+    /// allocations on a node of their choice (half of it), and for those with other attributes than the run's: 128 MiB for each kind [default: 64, or a power of two of at least four times the machine's memory, if that is more, up to 512]
     #[arg(long, value_name = "GIB", value_parser = whole::<u64>(1..=contract::SEGMENT_MAX_BYTES >> 30))]
     segment_gib: Option<u64>,
     /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096

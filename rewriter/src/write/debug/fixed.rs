@@ -5,8 +5,9 @@
 //! Source: DWARF 5 sections 6.1.2, 7.21, 7.27; DWARF 4 sections 2.17.3, 2.6.2; gdb's manual, "Index Section Format".
 
 use crate::base::addresses::Vaddr;
-use crate::write::debug::address_map::{AddressMap, range};
+use crate::write::debug::address_map::{AddressMap, elsewhere, range};
 use crate::write::debug::sections::{Id, Patches, Sections};
+use std::ops::Range;
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
@@ -42,10 +43,12 @@ fn units(bytes: &[u8]) -> impl Iterator<Item = UnitOf> + '_ {
     })
 }
 
-/// Addresses and lengths of `.debug_aranges`. The section anew where it must be longer: code with full versions lies in two ranges.
+/// Addresses and lengths of `.debug_aranges`. The section anew where it must be longer: full versions and cold code lie elsewhere. gdb ignores a section with two sets
+/// for one unit.
 pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> Option<Vec<u8>> {
     let bytes = sections.bytes(Id::Aranges);
-    let (mut new, mut more) = (bytes.to_vec(), Vec::new());
+    let (mut patched, mut longer) = (bytes.to_vec(), Vec::new());
+    let mut done = 0;
     for unit in units(bytes) {
         // length, version 2, offset, address size 1, segment size 1; tuples are aligned to their size.
         let sizes = unit.start + unit.length + 2 + unit.offset;
@@ -53,33 +56,40 @@ pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> 
             continue;
         }
         let first = unit.start + (sizes + 2 - unit.start).next_multiple_of(16);
-        let mut full_ranges = Vec::new();
+        let (mut more, mut end) = (Vec::<u8>::new(), first);
         for at in (first..unit.end.saturating_sub(15)).step_by(16) {
             let (Some(from), Some(length)) = (word(bytes, at), word(bytes, at + 8)) else { break };
             if from == 0 && length == 0 {
                 continue;
             }
-            let (begin, stop) = range(map, from, from.wrapping_add(length));
+            end = at + 16;
+            let to = from.wrapping_add(length);
+            let (begin, stop) = range(map, from, to);
             let tuple = [begin.to_le_bytes(), stop.wrapping_sub(begin).to_le_bytes()].concat();
-            new[at..at + 16].copy_from_slice(&tuple);
-            let full = map.full(Vaddr(from)..Vaddr(from.wrapping_add(length)));
-            if let (Some((_, first)), Some((_, last))) = (full.first(), full.last()) {
-                full_ranges.extend([first.start.0, last.end.0 - first.start.0].map(u64::to_le_bytes).as_flattened());
+            patched[at..at + 16].copy_from_slice(&tuple);
+            for Range { start, end } in elsewhere(map, from, to) {
+                more.extend([start.0, end - start].map(u64::to_le_bytes).as_flattened());
             }
         }
-        if !full_ranges.is_empty() && unit.length == 4 {
-            // A set more for the same unit; its last tuple is zero.
-            let behind_length = &bytes[unit.start + unit.length..first];
-            more.extend(((behind_length.len() + full_ranges.len() + 16) as u32).to_le_bytes());
-            more.extend([behind_length, &full_ranges, &[0; 16]].concat());
+        if !more.is_empty() {
+            // Sets begin at multiples of what their tuples are aligned to.
+            let set = longer.len() + (unit.start - done);
+            longer.extend(&patched[done..end]);
+            longer.extend(more);
+            // The last tuple is zero.
+            longer.extend([0; 16]);
+            let size = longer.len() - set - unit.length;
+            longer[set + unit.length - unit.offset..set + unit.length]
+                .copy_from_slice(&(size as u64).to_le_bytes()[..unit.offset]);
+            done = unit.end;
         }
     }
-    if more.is_empty() {
-        out.patch(sections, Id::Aranges, 0, &new);
+    if done == 0 {
+        out.patch(sections, Id::Aranges, 0, &patched);
         return None;
     }
-    // Sets begin at multiples of what their tuples are aligned to.
-    Some([new, more].concat())
+    longer.extend(&patched[done..]);
+    Some(longer)
 }
 
 /// Code addresses in `.debug_addr`.

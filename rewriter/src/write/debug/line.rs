@@ -106,22 +106,34 @@ fn append_rows(
             if let (Some(first), Some(last)) = (sequence.first(), sequence.last()) {
                 let range = Vaddr(first.address())..Vaddr(last.address());
                 // Breakpoints go into loops, not their copies, and into both versions.
-                for (elsewhere, every) in [(map.copied(range.clone()), false), (map.full(range), true)] {
-                    append_elsewhere(&sequence, (&elsewhere, every), default_is_stmt, special, out);
+                let copied = map.copied(range.clone());
+                append_elsewhere(&sequence, (&copied, Rows::Last), default_is_stmt, special, out);
+                append_elsewhere(&sequence, (&map.full(range.clone()), Rows::Every), default_is_stmt, special, out);
+                for cold in map.cold(range).chunk_by(|a, b| a.1.end == b.1.start) {
+                    append_elsewhere(&sequence, (cold, Rows::NoStatement), default_is_stmt, special, out);
                 }
             }
             sequence.clear();
         } else {
-            append_row(row, address, registers, special, out);
+            append_row(row, (address, true), registers, special, out);
         }
     }
     Ok(())
 }
 
-/// Appends a sequence for where else there is what the rows of a sequence describe. `every`: with every row of a place, not the last one alone.
+/// Which rows of a place another place of its code gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    Every,
+    Last,
+    /// The last one, and not as the beginning of a statement: who steps through the statement goes on there, and nobody stops for it.
+    NoStatement,
+}
+
+/// Appends a sequence for where else there is what the rows of a sequence describe.
 fn append_elsewhere(
     rows: &[LineRow],
-    (copied, every): (&[(Vaddr, Range<Vaddr>)], bool),
+    (copied, which): (&[(Vaddr, Range<Vaddr>)], Rows),
     default_is_stmt: bool,
     special: &Special,
     out: &mut Vec<u8>,
@@ -134,9 +146,10 @@ fn append_elsewhere(
     for (old, new) in copied {
         let row = rows.partition_point(|r| r.address() <= old.0).checked_sub(1);
         if let Some(k) = row.filter(|_| row != said) {
-            let before = rows[..k].iter().rev().take_while(|r| every && r.address() == rows[k].address()).count();
+            let before =
+                rows[..k].iter().rev().take_while(|r| which == Rows::Every && r.address() == rows[k].address()).count();
             for row in &rows[k - before..=k] {
-                append_row(row, new.start.0, &mut registers, special, out);
+                append_row(row, (new.start.0, which != Rows::NoStatement), &mut registers, special, out);
             }
         }
         said = row;
@@ -146,7 +159,8 @@ fn append_elsewhere(
     out.extend([0, 1, c::DW_LNE_end_sequence.0]);
 }
 
-fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special, out: &mut Vec<u8>) {
+/// `begins`: the row may begin a statement, a block or a function's body; else its line alone is taken.
+fn append_row(row: &LineRow, (address, begins): (u64, bool), r: &mut Registers, special: &Special, out: &mut Vec<u8>) {
     if row.file_index() != r.file {
         r.file = row.file_index();
         out.push(c::DW_LNS_set_file.0);
@@ -168,8 +182,8 @@ fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special,
         out.push(c::DW_LNS_set_isa.0);
         uleb(out, r.isa);
     }
-    if row.is_stmt() != r.is_stmt {
-        r.is_stmt = row.is_stmt();
+    if (row.is_stmt() && begins) != r.is_stmt {
+        r.is_stmt = !r.is_stmt;
         out.push(c::DW_LNS_negate_stmt.0);
     }
     if row.discriminator() != 0 {
@@ -183,7 +197,7 @@ fn append_row(row: &LineRow, address: u64, r: &mut Registers, special: &Special,
         (row.prologue_end(), c::DW_LNS_set_prologue_end),
         (row.epilogue_begin(), c::DW_LNS_set_epilogue_begin),
     ] {
-        if set && has(opcode) {
+        if set && begins && has(opcode) {
             out.push(opcode.0);
         }
     }

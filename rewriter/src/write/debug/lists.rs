@@ -3,8 +3,7 @@
 //!
 //! Input: the lists that units use. Output: new contents of the section.
 
-use crate::base::addresses::Vaddr;
-use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
+use crate::write::debug::address_map::{AddressMap, Slice, elsewhere, limit, range};
 use crate::write::debug::line::uleb;
 use gimli::{Dwarf, LocationListsOffset, RangeListsOffset, Unit, constants as c};
 use std::collections::HashMap;
@@ -19,6 +18,8 @@ pub struct NewLists {
     unit: usize,
     /// New offsets by old ones.
     done: HashMap<usize, usize>,
+    /// A list has been added.
+    is_used: bool,
 }
 
 impl NewLists {
@@ -27,7 +28,7 @@ impl NewLists {
         let mut bytes = old.to_vec();
         let unit = bytes.len();
         bytes.extend([0; HEADER]);
-        NewLists { bytes, unit, done: HashMap::new() }
+        NewLists { bytes, unit, done: HashMap::new(), is_used: false }
     }
 
     /// Sets an entry of an index table, whose entries have `width` bytes.
@@ -54,9 +55,8 @@ impl NewLists {
         let mut list = Vec::new();
         let mut ranges = dwarf.ranges(unit, old)?;
         while let Some(r) = ranges.next()? {
-            let full = map.full(Vaddr(r.begin)..Vaddr(r.end));
-            let full = full.first().zip(full.last()).map(|(first, last)| (first.1.start.0, last.1.end.0));
-            for (begin, end) in [range(map, r.begin, r.end)].into_iter().chain(full) {
+            let more = elsewhere(map, r.begin, r.end).into_iter().map(|at| (at.start.0, at.end.0));
+            for (begin, end) in [range(map, r.begin, r.end)].into_iter().chain(more) {
                 list.push(c::DW_RLE_start_end.0);
                 list.extend(begin.to_le_bytes());
                 list.extend(end.to_le_bytes());
@@ -64,6 +64,22 @@ impl NewLists {
         }
         list.push(c::DW_RLE_end_of_list.0);
         Ok(self.add(old.0, &list))
+    }
+
+    /// The offset of a new range list, for a unit of one range.
+    pub fn of_unit(&mut self, from: u64, to: u64, map: &dyn AddressMap) -> usize {
+        // Units of a compiler's file do not overlap.
+        let more = if self.bytes.len() > limit(self.unit) { Vec::new() } else { elsewhere(map, from, to) };
+        let more = more.into_iter().map(|at| (at.start.0, at.end.0));
+        let at = self.bytes.len();
+        for (begin, end) in [range(map, from, to)].into_iter().chain(more) {
+            self.bytes.push(c::DW_RLE_start_end.0);
+            self.bytes.extend(begin.to_le_bytes());
+            self.bytes.extend(end.to_le_bytes());
+        }
+        self.bytes.push(c::DW_RLE_end_of_list.0);
+        self.is_used = true;
+        at
     }
 
     /// The new offset of a location list.
@@ -102,12 +118,13 @@ impl NewLists {
         let at = self.bytes.len();
         self.bytes.extend(list);
         self.done.insert(old, at);
+        self.is_used = true;
         at
     }
 
     /// The section's new contents; None: no list was written.
     pub fn finish(mut self) -> Option<Vec<u8>> {
-        if self.done.is_empty() {
+        if !self.is_used {
             return None;
         }
         let length = (self.bytes.len() - self.unit - 4) as u32;

@@ -21,8 +21,8 @@ use crate::write::debug::{fixed, line};
 use crate::write::frames::{debug_frame, pieces};
 use crate::write::output::Output;
 use gimli::{
-    AttributeValue, DebugLineOffset, Dwarf, EndianSlice, LittleEndian, SectionId, Unit, UnitHeader, UnitType,
-    constants as c,
+    Abbreviation, AttributeValue, DebugLineOffset, Dwarf, EndianSlice, LittleEndian, Reader, SectionId, Unit,
+    UnitHeader, UnitType, constants as c,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -110,6 +110,32 @@ fn field(number: usize, bytes: usize) -> Vec<u8> {
     (number as u64).to_le_bytes()[..bytes.min(8)].to_vec()
 }
 
+/// Where the attributes of an abbreviation are declared, in the table at `offset`; each is declared by two bytes. None: they are not.
+fn declaration(table: &[u8], offset: usize, wanted: &Abbreviation) -> Option<usize> {
+    let mut rest = EndianSlice::new(table.get(offset..)?, LittleEndian);
+    let here = |rest: &Slice| table.len() - rest.len();
+    loop {
+        let code = rest.read_uleb128().ok().filter(|code| *code != 0)?;
+        rest.read_uleb128().ok()?;
+        rest.skip(1).ok()?;
+        let (from, mut count) = (here(&rest), 0);
+        loop {
+            let [name, form] = [rest.read_uleb128().ok()?, rest.read_uleb128().ok()?];
+            if (name, form) == (0, 0) {
+                break;
+            }
+            count += 1;
+            if form == u64::from(c::DW_FORM_implicit_const.0) {
+                rest.read_sleb128().ok()?;
+            }
+        }
+        if code == wanted.code() {
+            let is_short = here(&rest) == from + 2 * (count + 1) && count == wanted.attributes().len();
+            return is_short.then_some(from);
+        }
+    }
+}
+
 impl<'a> Rewrite<'_, '_, '_, 'a> {
     fn unit(&mut self, header: UnitHeader<Slice<'a>>, section: Id) -> gimli::Result<()> {
         let start = header.offset().0;
@@ -126,18 +152,69 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
         }
         let abbreviations = unit.abbreviations.clone();
         let mut raw = unit.header.entries_raw(&abbreviations, None)?;
+        let mut is_root = true;
         while !raw.is_empty() {
             let Some(abbreviation) = raw.read_abbreviation()? else { continue };
+            let mut low_at = None;
             let mut extent = Extent { return_site: abbreviation.tag() == c::DW_TAG_GNU_call_site, ..Extent::default() };
             for spec in abbreviation.attributes() {
                 let at = start + raw.next_offset().0;
                 let attribute = raw.read_attribute(*spec)?;
                 let bytes = start + raw.next_offset().0 - at;
+                low_at = low_at.or((spec.name() == c::DW_AT_low_pc).then_some(at));
                 self.attribute(&unit, section, (at, bytes), spec.form(), &attribute, &mut extent)?;
             }
-            self.length(section, &extent);
+            let is_unit = std::mem::take(&mut is_root) && section == Id::Info;
+            if !is_unit || self.spread(&unit, abbreviation, low_at, &extent).is_none() {
+                self.length(section, &extent);
+            }
         }
         Ok(())
+    }
+
+    /// Gives a unit of one range a list of ranges: its full versions and its cold code lie elsewhere, and gdb shows lines only where the unit says that its code is. The
+    /// list's offset stands in place of what were both bounds, or the length alone; so entries keep their sizes. None: the unit is another one. Whether it is depends on
+    /// its abbreviation alone, which several may share.
+    fn spread(
+        &mut self,
+        unit: &Unit<Slice<'a>>,
+        abbreviation: &Abbreviation,
+        low_at: Option<usize>,
+        extent: &Extent,
+    ) -> Option<()> {
+        /// How a list of ranges is named; and what fills the rest of two addresses: a block that says its length, of an attribute that units have not.
+        const LIST: [u8; 2] = [c::DW_AT_ranges.0 as u8, c::DW_FORM_sec_offset.0 as u8];
+        const FILLING: [u8; 2] = [c::DW_AT_const_value.0 as u8, c::DW_FORM_block1.0 as u8];
+        const LIST_BYTES: usize = 4;
+        let encoding = unit.encoding();
+        if encoding.version != 5
+            || encoding.format != gimli::Format::Dwarf32
+            || abbreviation.tag() != c::DW_TAG_compile_unit
+        {
+            return None;
+        }
+        let specs = abbreviation.attributes();
+        let place = |name| specs.iter().position(|spec| spec.name() == name);
+        let (low, high) = (place(c::DW_AT_low_pc)?, place(c::DW_AT_high_pc)?);
+        let (length_at, _, length, _) = extent.length?;
+        let (from, at, names, filling) = match (specs[low].form(), specs[high].form()) {
+            (c::DW_FORM_addr, c::DW_FORM_data8) if high == low + 1 => {
+                (low, low_at?, [LIST, FILLING].concat(), 16 - LIST_BYTES)
+            }
+            (_, c::DW_FORM_data4) => (high, length_at, LIST.to_vec(), 0),
+            _ => return None,
+        };
+        let declared = declaration(self.sections.bytes(Id::Abbrev), unit.header.debug_abbrev_offset().0, abbreviation)?;
+        let low_pc = extent.low?;
+        let list = self.ranges.of_unit(low_pc, low_pc.wrapping_add(length), self.map);
+        let mut field = (list as u32).to_le_bytes().to_vec();
+        if filling > 0 {
+            field.push(filling as u8 - 1);
+            field.resize(LIST_BYTES + filling, 0);
+        }
+        self.out.patch(self.sections, Id::Info, at, &field);
+        self.out.patch(self.sections, Id::Abbrev, declared + 2 * from, &names);
+        Some(())
     }
 
     /// Makes the tag of a skeleton unit, whose abbreviations stand at `offset`, that of a whole one: without the other part gdb refuses a skeleton

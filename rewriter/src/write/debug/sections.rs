@@ -227,6 +227,23 @@ impl<'x, 'o> Patches<'x, 'o> {
             header.sh_size = U64::new(LE, bytes.len() as u64);
             moved.push(Moved { section: section.index, name: section.name, header });
         }
+        for (id, name) in READ {
+            let Some(bytes) = replaced.remove(&id) else { continue };
+            let none = U64::new(LE, 0);
+            let header = Shdr {
+                sh_name: U32::new(LE, 0),
+                sh_type: U32::new(LE, elf::SHT_PROGBITS),
+                sh_flags: U64::new(LE, elf::SectionFlags(0)),
+                sh_addr: none,
+                sh_offset: U64::new(LE, append(self.out, &bytes)),
+                sh_size: U64::new(LE, bytes.len() as u64),
+                sh_link: U32::new(LE, 0),
+                sh_info: U32::new(LE, 0),
+                sh_addralign: U64::new(LE, 1),
+                sh_entsize: none,
+            };
+            moved.push(Moved { section: None, name: name.to_owned(), header });
+        }
         moved
     }
 }

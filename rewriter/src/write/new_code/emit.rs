@@ -139,6 +139,7 @@ impl Emission<'_> {
                 Part::Cued(cue) => cue,
             };
             run.copy(code, image);
+            let cold = code.cold.pos();
             let bytes = reader.decode(id, &mut insn);
             let planned = planned.next_if(|c| c.id == id);
             let decision = cue.decision.decision(&decisions);
@@ -202,6 +203,9 @@ impl Emission<'_> {
                 if let Some(open) = open.take() {
                     strip::tests(code, &open, &mut reader, options);
                 }
+            }
+            if code.cold.pos() > cold {
+                code.cold_parts.push((label, cold));
             }
         }
         run.copy(code, image);

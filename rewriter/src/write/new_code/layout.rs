@@ -60,6 +60,12 @@ pub struct Placed {
     padding: Vec<(InsnId, u32)>,
     /// Where the cold code of each function begins, in the cold code.
     cold_starts: Vec<(InsnId, u32)>,
+    /// Where that of each instruction begins, in the cold code; it ends where the next begins.
+    cold_parts: Vec<(InsnId, u32)>,
+    /// What others of the cold code call, ascending: from where to where in it.
+    shared: Vec<(u32, u32)>,
+    /// Where hot code leads into cold code, ascending, and by how much rsp is lower there.
+    entries: Vec<(u32, u32)>,
 }
 
 /// The new code, its fields filled in, to be brought to its final size while it is written.
@@ -127,6 +133,37 @@ impl Placed {
         let (from, to) = (self.cold_starts.get(place(first))?, self.cold_starts.get(place(stop)));
         let end = to.map_or(self.code_va + self.code_bytes, |s| self.cold_va(s.1));
         (from.0 == first).then(|| self.cold_va(from.1)..end)
+    }
+
+    /// The cold code of the instructions in `[first, stop)`, ascending. The copies of a loop are part of its last instruction's.
+    pub fn cold_parts(&self, first: InsnId, stop: InsnId) -> impl Iterator<Item = (InsnId, Range<Vaddr>)> {
+        let place = |id: InsnId| self.cold_parts.partition_point(|p| p.0 < id);
+        let parts = &self.cold_parts;
+        (place(first)..place(stop)).map(move |k| {
+            let end = parts.get(k + 1).map_or(self.code_va + self.code_bytes, |p| self.cold_va(p.1));
+            (parts[k].0, self.cold_va(parts[k].1)..end)
+        })
+    }
+
+    /// The cold code that other cold code calls, as far as it lies in a stretch of it.
+    pub fn shared(&self, within: Range<Vaddr>) -> impl Iterator<Item = Range<Vaddr>> {
+        let first = self.shared.partition_point(|part| self.cold_va(part.0) < within.start);
+        let all = self.shared[first..].iter().map(|part| self.cold_va(part.0)..self.cold_va(part.1));
+        all.take_while(move |part| part.start < within.end)
+    }
+
+    /// Where hot code leads into a stretch of cold code, and by how much rsp is lower there than the program's.
+    pub fn entries(&self, into: Range<Vaddr>) -> impl Iterator<Item = (Vaddr, u32)> {
+        let first = self.entries.partition_point(|entry| self.cold_va(entry.0) < into.start);
+        let all = self.entries[first..].iter().map(|entry| (self.cold_va(entry.0), entry.1));
+        all.take_while(move |entry| entry.0 < into.end)
+    }
+
+    /// Where calls in shared cold code end, and where that begins, with the bytes between rsp and the address to return to.
+    pub fn tails(&self) -> Vec<(Vaddr, u32)> {
+        let calls = self.tail_calls.iter().map(|call| (self.cold_va(call.end), call.below));
+        // The first byte alone.
+        calls.chain(self.shared.iter().map(|part| (self.cold_va(part.0 + 1), 0))).collect()
     }
 
     /// Where the full versions begin in the hot code; none if no code exists twice.
@@ -311,10 +348,29 @@ pub fn place(
         }
         distance as i32
     };
-    let Code { mut hot, mut cold, cold_starts, items, vsib, stack, guarded, restarts, moved, accesses, .. } = code;
+    let Code {
+        mut hot,
+        mut cold,
+        cold_starts,
+        cold_parts,
+        shared,
+        items,
+        vsib,
+        stack,
+        guarded,
+        restarts,
+        moved,
+        accesses,
+        ..
+    } = code;
     let (mut stub_calls, tail_calls) = (code.stub_calls, code.tail_calls);
     // A loop's stubs are emitted where it ends.
     stub_calls.sort_by_key(|call| call.id);
+    let into_cold = |f: &Fixup| match hot.target(f) {
+        Target::Cold(to) => Some((f.pos, to)),
+        _ => None,
+    };
+    let into_cold: Vec<(u32, u32)> = hot.fixups.iter().filter_map(into_cold).collect();
     let mut passed = 0;
     fill(
         &mut hot,
@@ -341,7 +397,16 @@ pub fn place(
     let copies = copies(&moved).map(|(id, part)| (id, stretch(part))).collect();
     let moved = moved.iter().map(|&(from, to, id)| (id, stretch(from..to))).collect();
     let stack = stack.iter().map(|s| StackMove { at: begin_of(s.id) + u64::from(s.delta), lower_by: s.lower_by });
-    let stack = stack.collect();
+    let stack: Vec<StackMove> = stack.collect();
+    let lower_by = |pos: u32| {
+        let here = at + u64::from(pos + shift[items.partition_point(|item| item.pos <= pos)]);
+        stack[..stack.partition_point(|moved| moved.at <= here)].last().map_or(0, |moved| moved.lower_by)
+    };
+    let is_shared = |to: u32| shared.binary_search_by_key(&to, |part| part.0).is_ok();
+    let mut entries: Vec<(u32, u32)> =
+        into_cold.into_iter().filter(|e| !is_shared(e.1)).map(|(from, to)| (to, lower_by(from))).collect();
+    entries.sort_unstable();
+    entries.dedup_by_key(|entry| entry.0);
     let to_full = accesses.all().map(|(id, behind)| TrapEntry {
         old: begin.get(id.ix()) + behind,
         new: begin.get(versions.full_label(id).ix()),
@@ -375,6 +440,9 @@ pub fn place(
         begin,
         padding,
         cold_starts,
+        cold_parts,
+        shared,
+        entries,
     };
     Ok((placed, new))
 }
@@ -467,6 +535,11 @@ fn copies(moved: &[(u32, u32, InsnId)]) -> impl Iterator<Item = (InsnId, std::op
         let (from, to) = (list[0].0 - strip::COPY_HEAD_BYTES, list[list.len() - 1].1 + strip::COPY_TAIL_BYTES);
         (list[0].2, from..to)
     })
+}
+
+/// What of a copy are copied instructions, and jumps between its blocks.
+pub fn copied_part(copy: &Range<Vaddr>) -> Range<Vaddr> {
+    copy.start + u64::from(strip::COPY_HEAD_BYTES)..Vaddr(copy.end.0 - u64::from(strip::COPY_TAIL_BYTES))
 }
 
 /// Claims and regions at their places, relative to the new code's beginning, as are the `ranges`.

@@ -6,7 +6,7 @@ use super::verify_with;
 use crate::file::module::Module;
 use crate::mutation::code::decoded;
 use crate::sites::site::get;
-use blizzard::base::options::Options;
+use blizzard::base::options::{Access, Options};
 use blizzard::pipeline;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
@@ -139,6 +139,31 @@ fn a_dynamic_symbol_of_any_size_is_judged_in_time() {
     let output = pipeline::rewrite_library(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let audit = verify_with(&output, "p", Some(&original)).expect("audit runs");
     assert!(audit.is_clean(), "{audit}");
+}
+
+/// No new address follows that of the last function of all, and any size was good for it: over cold code, full versions, and beyond the file.
+#[test]
+fn the_last_function_ends_where_its_version_does() {
+    let source = "int last(int *p) { return *p + 1; }";
+    let original = compiled("cc", "p.c", source, &["-O2", "-fPIC", "-shared", "-nostartfiles"]);
+    for options in [Options::tests(), Options { access: Access::Guard, ..Options::default() }] {
+        let output = pipeline::rewrite_library(&original, "p", &options).expect("rewrite").bytes;
+        let p = Pair { original: original.clone(), output };
+        let m = Module::read(&p.output, "p").expect("module");
+        let stop = m.text.va + m.plain_bytes() as u64;
+        let elf = ElfFile64::<Endianness>::parse(&p.output[..]).expect("an ELF file");
+        let symbol = elf.dynamic_symbols().find(|s| s.name() == Ok("last")).expect("the function");
+        assert!((m.text.va..stop).contains(&symbol.address()));
+        let entry = elf.elf_dynamic_symbol_table().symbol(symbol.index()).expect("an entry");
+        let at = std::ptr::from_ref(entry) as usize - p.output.as_ptr() as usize + 16;
+        for size in [stop - symbol.address() + 1, 1 << 40] {
+            let mut file = p.output.clone();
+            file[at..at + 8].copy_from_slice(&size.to_le_bytes());
+            let audit = verify_with(&file, "p", Some(&p.original)).expect("audit runs");
+            let found = audit.open.iter().any(|o| o.reason.contains("data of the original was changed"));
+            assert!(found, "{size:#x}: {audit}");
+        }
+    }
 }
 
 /// Index, mask and number of lanes were taken from the descriptor without a look at the instruction: the gate would have looked at other addresses.

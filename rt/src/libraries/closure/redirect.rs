@@ -47,11 +47,14 @@ pub fn find_bundle() -> Result<(), Errno> {
     }
 }
 
-/// The file of the bundle that stands for `path`; `None` when there is no bundle, or nothing of that name in it.
+/// The file of the bundle that stands for `path`; `None` when there is no bundle, or nothing of that name in it, or where the loader guesses in vain.
 pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     let Source::Bundle { folder } = state().source else {
         return None;
     };
+    if is_guess(path) && matches!(open(path), Err(Errno(libc::ENOENT | libc::ENOTDIR))) {
+        return None;
+    }
     let bytes = path.to_bytes_with_nul();
     let name = &bytes[bytes.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
     let found = open_beside_program(folder, CStr::from_bytes_until_nul(name).unwrap_or_default());
@@ -59,6 +62,51 @@ pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     match found {
         Err(Errno(libc::ENOENT)) => None,
         found => Some(found),
+    }
+}
+
+/// Whether the loader only tries a folder for some kinds of processors, in front of the one that it searches. `path` is what it opens: whatever is opened there is what the
+/// program then knows the library by.
+fn is_guess(path: &CStr) -> bool {
+    static LAST: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
+    let Some(Guess { folder, name, is_sure }) = Guess::of(path.to_bytes()) else { return false };
+    // FNV-1a, of the path as it is without the guess.
+    let hash = folder
+        .iter()
+        .chain(b"/")
+        .chain(name)
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let last = LAST.swap(hash, Ordering::Relaxed);
+    is_sure || last == hash
+}
+
+/// A path in a folder that glibc tries for some kinds of processors (`dl-hwcaps.c`; to 2.36 also the older names).
+#[derive(Debug, PartialEq, Eq)]
+struct Guess<'a> {
+    /// The folder that is searched, and the file's name.
+    folder: &'a [u8],
+    name: &'a [u8],
+    /// Else folders of such a name may be anybody's: then it is a guess behind another one only.
+    is_sure: bool,
+}
+
+impl Guess<'_> {
+    fn of(path: &[u8]) -> Option<Guess<'_>> {
+        let cut = |path: &'_ [u8]| path.iter().rposition(|&b| b == b'/');
+        let slash = cut(path)?;
+        let (mut folder, name) = (&path[..slash], &path[slash + 1..]);
+        let parent = &folder[..cut(folder)?];
+        if let Some(folder) = parent.strip_suffix(b"/glibc-hwcaps") {
+            return Some(Guess { folder, name, is_sure: true });
+        }
+        let mut parts = 0;
+        for of in [&[&b"/x86_64"[..]][..], &[b"/avx512_1"], &[b"/haswell", b"/xeon_phi"], &[b"/tls"]] {
+            if let Some(rest) = of.iter().find_map(|part| folder.strip_suffix(*part)) {
+                (folder, parts) = (rest, parts + 1);
+            }
+        }
+        let is_sure = parts > 1 || !path[..slash].ends_with(b"/x86_64");
+        (parts > 0).then_some(Guess { folder, name, is_sure })
     }
 }
 
@@ -178,4 +226,34 @@ pub fn keep() {
         }
     };
     let _ = found.and_then(|(file, original)| KEPT.set(&file, original));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaders_guesses_are_known() {
+        let guess = |folder, is_sure| Some(Guess { folder, name: b"libm.so.6", is_sure });
+        for (path, expected) in [
+            (&b"/lib/libm.so.6"[..], None),
+            (b"libm.so.6", None),
+            (b"/lib/x86_64-linux-gnu/libm.so.6", None),
+            (b"/lib/glibc-hwcaps/x86-64-v3/libm.so.6", guess(b"/lib", true)),
+            (b"/lib/tls/haswell/avx512_1/x86_64/libm.so.6", guess(b"/lib", true)),
+            (b"/lib/xeon_phi/x86_64/libm.so.6", guess(b"/lib", true)),
+            (b"/lib/tls/libm.so.6", guess(b"/lib", true)),
+            (b"/lib/x86_64/libm.so.6", guess(b"/lib", false)),
+        ] {
+            assert_eq!(Guess::of(path), expected, "{}", path.escape_ascii());
+        }
+    }
+
+    /// Folders of this name are those of programs, too.
+    #[test]
+    fn a_common_name_is_a_guess_behind_a_guess_only() {
+        assert!(!is_guess(c"/opt/x86_64/libm.so.6"));
+        assert!(is_guess(c"/lib/tls/libm.so.6") && is_guess(c"/lib/x86_64/libm.so.6"));
+        assert!(!is_guess(c"/lib/libm.so.6") && !is_guess(c"/opt/x86_64/libm.so.6"));
+    }
 }

@@ -696,8 +696,10 @@ impl Comparison<'_, '_> {
             let o = self.insns.get(&va).filter(|o| is_last(va, o));
             let found = o.zip(self.map.get(&va)).and_then(copy);
             let behind = found.map(|(first, n)| self.text.insns[first + n - 1].end());
-            let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied();
-            behind.is_some_and(|from| from <= end && next(from).is_none_or(|next| end <= next))
+            // Behind the last one of all the other versions follow, or the cold code.
+            let stop = self.m.text.va + self.m.plain_bytes() as u64;
+            let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied().unwrap_or(stop);
+            behind.is_some_and(|from| from <= end && end <= next(from))
         }))
     }
 

@@ -1,0 +1,125 @@
+//! A debugger that steps through accesses to shared memory, and one that is ended.
+
+use crate::sources::{SharedProgram, finished};
+use blizzard_test_harness::needs::send_signal;
+use blizzard_test_harness::tool;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+blizzard_test_harness::module! {
+    steps_lead_over_accesses_that_miss: ["gcc", "clang"],
+    a_debugger_that_is_ended_leaves_no_folder: ["TERM", "HUP", "KILL"],
+}
+
+/// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
+const PROGRAM: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#ifdef FIRST
+int first(int *cells) { return *cells; }
+#else
+int first(int *cells);
+#endif
+__attribute__((noinline)) static int more(int *cells, int k) {
+    cells[k] += 2;
+    int sum = cells[k + 64];
+    return sum + k;
+}
+int main(void) {
+    int *cells = 0;
+    if (bz_node() == 0) {
+        cells = bz_alloc(4096 * 64);
+        for (int i = 0; i < 512; i++)
+            cells[i * 64] = i;
+        bz_publish(1, cells);
+    }
+    bz_barrier();
+    cells = bz_lookup(1);
+    int sum = 0;
+    if (bz_node() == 1) {
+        sum += first(cells); // begin
+        sum += cells[64];
+        cells[128] = sum;
+        sum += more(cells, 256);
+        cells[640]++;
+        sum += cells[704];
+        printf("sum %d\n", sum);
+    }
+    bz_barrier();
+    return 0;
+}
+"#;
+const FIRST: &str = "int first(int *cells) {\n    return cells[6400] + 1;\n}\n";
+
+/// They stopped where the check had failed, in code without lines, and then in the runtime.
+fn steps_lead_over_accesses_that_miss(compiler: &str) {
+    tool("gdb");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &["-DFIRST"]);
+    fs::write(program.folder.path().join("first.c"), FIRST).unwrap();
+    let config = |what: &str| finished(program.blizzard().args(["config", what]).output().unwrap()).0;
+    // The file is first, so its code is.
+    let mut compile = tool(compiler);
+    compile.current_dir(&program.folder).args(["-g", "-O0", "first.c", "prog.c", "-o", "prog"]);
+    compile.args(config("--cflags").split_whitespace()).args(config("--libs").split_whitespace());
+    assert!(compile.status().unwrap().success(), "{compiler}");
+    let session = [
+        ("break prog.c:25", "Breakpoint 1 at"),
+        ("run", "Breakpoint 1, main () at prog.c:25"),
+        ("step", "first (cells="),
+        ("finish", "Value returned is $1 = 101"),
+        ("next", "26\t        sum += cells[64];"),
+        ("next", "27\t        cells[128] = sum;"),
+        ("step", "28\t        sum += more(cells, 256);"),
+        ("step", "more (cells="),
+        ("next", "10\t    int sum = cells[k + 64];"),
+        ("finish", "Value returned is $2 = 261"),
+        ("next", "29\t        cells[640]++;"),
+        ("next", "30\t        sum += cells[704];"),
+        ("step", "31\t        printf("),
+        ("info locals", "sum = 374"),
+        ("info breakpoints", "breakpoint already hit 1 time"),
+        ("continue", "exited normally"),
+    ];
+    let commands = session.iter().flat_map(|(line, _)| ["-ex", line]);
+    let gdb_args = ["-nx", "-batch"].into_iter().chain(commands).map(|arg| format!("--gdb-arg={arg}"));
+    let mut run = program.blizzard();
+    run.args(["run", "-n", "2", "--gdb", "1"]).args(gdb_args).args(["--", "./prog"]);
+    let (out, err, status) = finished(run.output().unwrap());
+    let mut rest = out.as_str();
+    for (line, says) in session {
+        let at = rest.find(says);
+        rest = &rest[at.unwrap_or_else(|| panic!("{line}: no {says:?}: {out}{err}"))..];
+    }
+    assert!(status == 0 && !out.contains("blizzard_") && !err.contains("warning"), "{status} {out}{err}");
+}
+
+/// gdb removes a folder of its own at its end only, not when it is killed. (SIGINT is gdb's own affair at its prompt.)
+fn a_debugger_that_is_ended_leaves_no_folder(signal: &str) {
+    tool("gdb");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &["-DFIRST"]);
+    let temporary = program.folder.path().join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let mut command = program.blizzard();
+    command.env("TMPDIR", &temporary).args(["run", "-n", "2", "--gdb", "1"]);
+    for line in ["break prog.c:25", "run", "shell ls $TMPDIR/*", "echo here\\n"] {
+        command.args(["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]);
+    }
+    command.args(["--gdb-arg=-nx", "--", "./prog"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let shown: Vec<String> = lines.by_ref().take_while(|line| line != "here").collect();
+    // There was something to remove.
+    assert!(shown.iter().any(|line| line == "lib" || line == "usr"), "{shown:?}");
+    assert!(send_signal(signal, run.id()));
+    lines.for_each(drop);
+    assert!(!run.wait().unwrap().success());
+    // Whoever is killed is survived by who cleans up.
+    let left = || fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !left().is_empty() {
+        assert!(Instant::now() < until, "{signal}: {:?}", left());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

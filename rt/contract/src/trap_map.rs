@@ -68,6 +68,12 @@ impl<'x> TrapMap<'x> {
         self.group(group).take_while(|row| row.old <= old).last()
     }
 
+    /// Of a map whose new offsets rise, too: the last row whose new offset is not above `new`.
+    pub fn leads_before(&self, new: u32) -> Option<TrapEntry> {
+        let group = self.heads.partition_point(|head| head.new <= new).checked_sub(1)?;
+        self.group(group).take_while(|row| row.new <= new).last()
+    }
+
     /// Looks up an old offset.
     pub fn find(&self, old: u32) -> Place {
         let Some(group) = self.heads.partition_point(|head| head.old <= old).checked_sub(1) else {

@@ -400,6 +400,15 @@ impl Modules {
         }
     }
 
+    /// The access of plain code whose access in full code begins at `at`, behind its test.
+    pub fn plain_of(&self, at: u64) -> Option<u64> {
+        /// A test is shorter.
+        const REACH: u32 = 128;
+        let (slot, base, place) = self.place(at)?;
+        let row = slot.versions().leads_before(place).filter(|row| place - row.new < REACH)?;
+        Some(base.wrapping_add(row.old.into()))
+    }
+
     /// Where the function of plain code begins that `at` lies in, if it may be entered in its full version.
     pub fn redirectable(&self, at: u64) -> Option<u64> {
         let (slot, base, place) = self.place(at)?;

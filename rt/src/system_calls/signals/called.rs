@@ -103,12 +103,7 @@ fn answer(context: &mut Ucontext, test: Option<PlainTest>) {
     }
     // It may meet trap bytes.
     sys::unblock_signals(bit(libc::SIGTRAP));
-    let full = test.and_then(|test| test.full);
-    if process::answer(full.is_some())
-        && let Some(full) = full
-    {
-        context.gregs[REG_RIP] = full;
-    }
+    process::answer(false);
     if cfg!(feature = "guard") {
         // Nobody else may let them in: there is no poll.
         context.sigmask &= !(put_off::take_put_off() & !RESERVED);

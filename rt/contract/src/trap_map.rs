@@ -188,6 +188,19 @@ mod tests {
     }
 
     #[test]
+    fn new_offsets_that_rise_lead_back() {
+        let rows: Vec<TrapEntry> = (0..200).map(|k| TrapEntry { old: 3 * k, new: 0x1000 + 5 * k }).collect();
+        let (heads, codes) = build(&rows);
+        let map = TrapMap { heads: &heads, codes: &codes, rows: rows.len() };
+        assert_eq!(map.leads_before(0xfff), None);
+        for row in &rows {
+            for within in 0..5 {
+                assert_eq!(map.leads_before(row.new + within), Some(*row));
+            }
+        }
+    }
+
+    #[test]
     fn every_row_is_found_and_nothing_else() {
         for count in [0, 1, 2, 63, 64, 65, 128, 1000] {
             let rows = rows(count);

@@ -77,9 +77,8 @@ pub fn stored_later(cfg: &Cfg, code: &Code) -> Vec<InsnId> {
                     loads.retain(|&(l, of, from)| {
                         let load = &code.checks[l];
                         let meets = of == form && from < end && at < from + i64::from(load.bytes);
-                        let found = meets
-                            && check.id.ix() - load.id.ix() < STEPS
-                            && is_named_alike(code, check, load, first);
+                        let found =
+                            meets && check.id.ix() - load.id.ix() < STEPS && is_named_alike(code, check, load, first);
                         if found {
                             out.push(load.id);
                         }

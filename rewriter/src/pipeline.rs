@@ -8,7 +8,7 @@ use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
 use crate::base::learnt::Sites;
 use crate::base::memory::Bytes;
-use crate::base::options::Options;
+use crate::base::options::{Options, Poll};
 use crate::base::output_file::{self, Sink};
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
@@ -27,10 +27,10 @@ use crate::graph::table_search;
 use crate::insert::block_recorder::{self, Recorder};
 use crate::insert::code::Code;
 use crate::insert::guard;
-use crate::plan::checks::{self, Counts, Plan};
+use crate::plan::checks::{self, Counts, Plan, Polls};
 use crate::plan::decision::{Decision, Decisions};
 use crate::plan::loop_tests::Strip;
-use crate::plan::{passes, strips};
+use crate::plan::{passes, polls, strips};
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
 use crate::read::image::{Image, Kind};
@@ -172,6 +172,13 @@ impl Analysed<'_> {
         };
         let input = checks::Input { image, insns, cfg, computed, facts, stack, live, options };
         strips::of_guarded(&input, decisions, red_zone, reaches)
+    }
+
+    /// Of guarded code: the polls of plain code.
+    fn polls_of_learnt(&self, registers: &Registers, decisions: &Decisions, options: &Options) -> Polls {
+        let Analysed { image, insns, cfg, computed, facts, .. } = self;
+        let Registers { stack, live, .. } = registers;
+        polls::of_learnt(&checks::Input { image, insns, cfg, computed, facts, stack, live, options }, decisions)
     }
 
     /// What the emission must know; takes from the plan what it alone reads.
@@ -402,6 +409,9 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
             }
             if learnt_count > 0 && options.strips && options.copies {
                 of_plain.strips = analysed.copied_loops(&registers, &of_plain.decisions, &plain_options);
+            }
+            if learnt_count > 0 && options.poll == Poll::Backedge {
+                of_plain.polls = analysed.polls_of_learnt(&registers, &of_plain.decisions, &plain_options);
             }
             let script = analysed.script(&registers, &mut of_plain, &plain_options);
             (versions, Some((script, of_plain.strips)))

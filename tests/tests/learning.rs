@@ -114,8 +114,38 @@ fn faults_fall_from_the_first_to_the_third_run() {
     assert!(unlearnt.0 == learner.run(&[]).0 && unlearnt.1 > 6, "{unlearnt:?}");
 }
 
-/// Loops of plain code that test what they have learnt have no polls: a word goes from node to node, with the next block accessible and not, and a timer ends a
-/// loop.
+/// A function that goes on in full code from its first loop on, and touches shared memory in others.
+const LONG: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+enum { WORDS = 4096 };
+int main(void) {
+    volatile long *all = 0;
+    if (bz_node() == 0) all = bz_alloc(2 * WORDS * sizeof *all);
+    bz_broadcast(0, &all, sizeof all);
+    long sum = 0, me = bz_node();
+    for (long k = 0; k < WORDS; k++) all[me * WORDS + k] = k;
+    bz_barrier();
+    for (long k = 0; k < WORDS; k++) sum += all[(1 - me) * WORDS + k];
+    bz_barrier();
+    for (long k = 0; k < WORDS; k++) all[(1 - me) * WORDS + k] ^= sum;
+    bz_barrier();
+    if (me == 0) printf("%ld %ld\n", sum, all[5]);
+    return 0;
+}
+"#;
+
+#[test]
+fn what_misses_in_full_code_is_learnt_in_the_same_run() {
+    let learner = Learner::new(LONG);
+    let runs = [learner.run(&[]), learner.run(&[])];
+    assert_eq!(runs[0].0, runs[1].0);
+    // Without that the second loop is new to the second run, and the third one to the third.
+    assert!(runs[0].1 >= 2 && runs[1].1 <= 1, "{runs:?}");
+}
+
+/// A word goes from node to node, with the next block accessible and not, and a timer ends a
+/// loop: all in loops that have learnt.
 const SPIN: &str = r#"
 #include <blizzard.h>
 #include <signal.h>

@@ -174,6 +174,14 @@ impl Decisions {
         self.of.set(id.ix(), self.number(id).0 | cover << 1);
     }
 
+    /// Lets the test of a load ask for the right to store.
+    pub(super) fn ask_to_store(&mut self, id: InsnId) {
+        if let Decision::Check(p) = self.get(id) {
+            let index = self.index(Decision::Check(Plain { store: true, ..p }));
+            self.of.set(id.ix(), 8 * index | u32::from(self.number(id).tests_stack()));
+        }
+    }
+
     /// Decides for an instruction what others say of it.
     pub fn take(&mut self, id: InsnId, from: &Decisions) {
         let index = self.index(from.get(id));

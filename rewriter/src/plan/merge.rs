@@ -6,6 +6,7 @@
 //! within [`SPAN`]. All of them are executed when the first is, unless the program ends in between, so the first check may look at
 //! all their bytes; if one of them stores, it asks for the right to store. No kill lies between the first and the last.
 
+use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg};
 use crate::plan::checks::{Check, Fuel, State};
 use crate::plan::collect::Code;
@@ -14,6 +15,9 @@ use crate::plan::ranges::{NO_REG, SPAN, Step};
 
 /// Groups that may be open at once: what a miss must acquire together stays small.
 const OPEN: usize = 6;
+
+/// Loads of a block that are looked for at once.
+const LOADS: usize = 16;
 
 /// A register's value as one that it or another register had at some moment of the block, plus a constant.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,51 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
         }
     }
     merged
+}
+
+/// Loads of bytes that an instruction behind them in their block stores to. A test for stores in front of them saves a second miss, where none is shared.
+pub fn stored_later(cfg: &Cfg, code: &Code) -> Vec<InsnId> {
+    let mut out = Vec::new();
+    for b in cfg.ids().filter(|b| code.checks_of(*b).len() > 1) {
+        let first = cfg.blocks[b.ix()].first.ix();
+        let mut values: [Value; 17] = std::array::from_fn(|r| Value { root: r as u32, off: 0 });
+        let mut roots = values.len() as u32;
+        let mut loads: Vec<(usize, (u32, u32, u8), i64)> = Vec::new();
+        let mut checks = code.checks_of(b).peekable();
+        for i in first..cfg.blocks[b.ix()].stop.ix() {
+            let step = code.steps[i];
+            if step.kills {
+                loads.clear();
+            }
+            if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i)
+                && !code.checks[c].masked
+            {
+                let check = &code.checks[c];
+                let (base, index, at) = place(check, &values);
+                let form = (base, index, check.key.scale);
+                if check.store {
+                    let end = at + i64::from(check.bytes);
+                    loads.retain(|&(l, of, from)| {
+                        let load = &code.checks[l];
+                        let meets = of == form && from < end && at < from + i64::from(load.bytes);
+                        let found =
+                            meets && check.id.ix() - load.id.ix() < STEPS && is_named_alike(code, check, load, first);
+                        if found {
+                            out.push(load.id);
+                        }
+                        !found
+                    });
+                } else {
+                    if loads.len() == LOADS {
+                        loads.remove(0);
+                    }
+                    loads.push((c, form, at));
+                }
+            }
+            follow(&step, &mut values, &mut roots);
+        }
+    }
+    out
 }
 
 fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {

@@ -17,6 +17,10 @@ pub fn run(input: &Input) -> Plan {
     input.image.give_back();
     let checks = options.checks.loads() || options.checks.stores();
     // Full versions are entered anywhere, so each access has a test of its own. Plain code that has learnt has copies of loops (`strips::of_guarded`).
+    if options.access == Access::Guard && options.merge && options.checks.loads() && options.checks.stores() {
+        let code = collect::collect(input, &decisions, &polls);
+        merge::stored_later(input.cfg, &code).into_iter().for_each(|id| decisions.ask_to_store(id));
+    }
     let apart = !checks || options.access == Access::Guard;
     if apart || !options.merge && !options.across && !options.strips {
         return Plan { decisions, polls, counts, fuel, ..Plan::default() };

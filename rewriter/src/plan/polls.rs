@@ -34,6 +34,7 @@ use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::plan::checks::{Counts, Fuel, Input, PollReason, Polls};
+use crate::plan::decision::Decisions;
 
 /// While they are placed, and what was done.
 #[derive(Default)]
@@ -96,6 +97,34 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
         counts.polls_moved += u64::from(k != simple);
         set(&mut blocks, b.ix());
         at.push((InsnId(block.first.0 + k as u32), why));
+    }
+    Polls { blocks: RankedBits::from_bits(blocks), at }
+}
+
+/// Polls of plain code that has learnt: in each loop, where it tests an access. Who touches shared memory there is asked for some, too, and a signal costs both
+/// sides more than all polls of many iterations. What tests nothing stays as it is.
+pub fn of_learnt(input: &Input, decisions: &Decisions) -> Polls {
+    let Input { cfg, facts, live, .. } = *input;
+    let part = components(cfg);
+    let mut members = vec![0u32; part.iter().max().map_or(0, |last| *last as usize + 1)];
+    part.iter().for_each(|p| members[*p as usize] += 1);
+    let mut blocks = vec![0; cfg.blocks.len().div_ceil(64)];
+    let mut at = Vec::new();
+    let mut before = Vec::new();
+    for b in cfg.ids() {
+        let block = &cfg.blocks[b.ix()];
+        let loops = members[part[b.ix()] as usize] > 1 || Leads::within(cfg, b).any(|to| to == b);
+        if !loops || !(block.first.0..block.stop.0).any(|i| decisions.get(InsnId(i)).is_tested()) {
+            continue;
+        }
+        before.clear();
+        live.before_each(cfg, facts, b, &mut before);
+        // Nobody needs it, so it saves no flags.
+        let free = |k: &usize| !before[*k].meets(RegSet::FLAGS);
+        if let Some(k) = (0..block.stop.ix() - block.first.ix()).find(free) {
+            set(&mut blocks, b.ix());
+            at.push((InsnId(block.first.0 + k as u32), PollReason::Loop));
+        }
     }
     Polls { blocks: RankedBits::from_bits(blocks), at }
 }

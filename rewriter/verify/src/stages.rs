@@ -178,7 +178,7 @@ pub(crate) fn audit_against(
     audit.jump_tables = g.tables.len() as u64;
     landings(&m, &text, &cold, &sites, &g, &old, &indirect, &mut audit);
     unless_settled!();
-    let covered = covered::prove(&m, &cx, &sites, &g, &pairs, &mut audit);
+    let covered = covered::prove(&m, &cx, (&sites, tested), &g, &pairs, &mut audit);
     screens::check(&m, &g, cx.text, &sites, &mut audit);
     accesses(&m, &cx, tested, &g, &covered, versions.as_ref().map(|v| Needed::new(v, &reads, &pairs)), &mut audit);
     unless_settled!();

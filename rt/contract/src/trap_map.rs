@@ -68,6 +68,12 @@ impl<'x> TrapMap<'x> {
         self.group(group).take_while(|row| row.old <= old).last()
     }
 
+    /// Of a map whose new offsets rise, too: the last row whose new offset is not above `new`.
+    pub fn leads_before(&self, new: u32) -> Option<TrapEntry> {
+        let group = self.heads.partition_point(|head| head.new <= new).checked_sub(1)?;
+        self.group(group).take_while(|row| row.new <= new).last()
+    }
+
     /// Looks up an old offset.
     pub fn find(&self, old: u32) -> Place {
         let Some(group) = self.heads.partition_point(|head| head.old <= old).checked_sub(1) else {
@@ -179,6 +185,19 @@ mod tests {
                 row
             })
             .collect()
+    }
+
+    #[test]
+    fn new_offsets_that_rise_lead_back() {
+        let rows: Vec<TrapEntry> = (0..200).map(|k| TrapEntry { old: 3 * k, new: 0x1000 + 5 * k }).collect();
+        let (heads, codes) = build(&rows);
+        let map = TrapMap { heads: &heads, codes: &codes, rows: rows.len() };
+        assert_eq!(map.leads_before(0xfff), None);
+        for row in &rows {
+            for within in 0..5 {
+                assert_eq!(map.leads_before(row.new + within), Some(*row));
+            }
+        }
     }
 
     #[test]

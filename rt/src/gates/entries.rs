@@ -24,7 +24,7 @@ use crate::process::vsib;
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::gate::{dispatch, one_node, several_nodes};
-use crate::system_calls::signals::{memory_faults, safe_points};
+use crate::system_calls::signals::{learnt, memory_faults, safe_points};
 use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::taken;
 use crate::tempest::faults;
@@ -335,6 +335,10 @@ unsafe extern "C" fn behind_call() {
 extern "C" fn on_miss(frame: &mut Frame) {
     let Lane { addr, bytes, store, masked } = missed(frame);
     faults::note_pc(frame.return_address);
+    if cfg!(feature = "guard") && learnt::is_asked() {
+        let place = behind_shared_code(frame);
+        learnt::note_miss(place, || access_behind(place));
+    }
     accesses::require(addr, bytes, store, masked);
     memory_faults::keep_away(addr, bytes);
     put_off::keep_ringing();
@@ -377,8 +381,23 @@ fn behind_shared_code(frame: &Frame) -> u64 {
     at
 }
 
-/// Whether the access is atomic that a stub goes on to: it has LOCK, or is an XCHG. Source: SDM volume 2, 2.1.1; the sequences of `SEQUENCES.md`.
+/// Whether the access is atomic that a stub goes on to: it has LOCK, or is an XCHG. Source: SDM volume 2, 2.1.1.
 fn leads_to_atomic(place: u64) -> bool {
+    const LONGEST: u64 = 15;
+    let Some(access) = access_behind(place) else { return false };
+    for at in access..access + LONGEST {
+        // SAFETY: the access's code.
+        match unsafe { (at as *const u8).read() } {
+            0xf0 => return true,
+            0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f => {}
+            opcode => return matches!(opcode, 0x86 | 0x87),
+        }
+    }
+    false
+}
+
+/// Where the access begins that a stub goes on to, if it is found. Source: the sequences of `SEQUENCES.md`.
+fn access_behind(place: u64) -> Option<u64> {
     const LONGEST: usize = 15;
     let mut at = place;
     for _ in 0..LONGEST {
@@ -394,13 +413,10 @@ fn leads_to_atomic(place: u64) -> bool {
             [0x41, 0x58..=0x5f, ..] => near(2, 0),
             [0x48, 0x8d, 0x64, 0x24, ..] => near(5, 0),
             [0x48, 0x8d, 0xa4, 0x24, ..] => near(8, 0),
-            // Prefixes of the access.
-            [0xf0, ..] => return true,
-            [0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f, ..] => near(1, 0),
-            [opcode, ..] => return matches!(opcode, 0x86 | 0x87),
+            _ => return Some(at),
         };
     }
-    false
+    None
 }
 
 /// The Rust half of [`miss_crowded`].

@@ -400,6 +400,15 @@ impl Modules {
         }
     }
 
+    /// The access of plain code whose access in full code begins at `at`, behind its test.
+    pub fn plain_of(&self, at: u64) -> Option<u64> {
+        /// A test is shorter.
+        const REACH: u32 = 128;
+        let (slot, base, place) = self.place(at)?;
+        let row = slot.versions().leads_before(place).filter(|row| place - row.new < REACH)?;
+        Some(base.wrapping_add(row.old.into()))
+    }
+
     /// Where the function of plain code begins that `at` lies in, if it may be entered in its full version.
     pub fn redirectable(&self, at: u64) -> Option<u64> {
         let (slot, base, place) = self.place(at)?;
@@ -501,8 +510,8 @@ impl Modules {
         self.at(at).is_some_and(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))
     }
 
-    /// The test that `at`, in plain code, lies in or behind, if it can begin again: from its access, or where it has changed nothing yet that lives.
-    pub fn plain_test_of(&self, at: u64) -> Option<PlainTest> {
+    /// Where the test begins that `at`, in plain code, lies in or behind, if it can begin again: from its access, or where it has changed nothing yet that lives.
+    pub fn plain_test_of(&self, at: u64) -> Option<u64> {
         let slot = self.at(at).filter(|slot| slot.is_new(at) && at < slot.tested.load(Ordering::Relaxed))?;
         let row = slot.tests_around(at)?;
         let base = slot.new_base.load(Ordering::Relaxed);
@@ -510,7 +519,7 @@ impl Modules {
         // SAFETY: new code of a module that is loaded.
         let done = || unsafe { core::slice::from_raw_parts(begin as *const u8, (at - begin) as usize) };
         let can_begin = at == access || at < access && keeps_what_lives(done());
-        can_begin.then(|| PlainTest { begin, full: self.full_of(access) })
+        can_begin.then_some(begin)
     }
 
     /// The access at `at`, as [`LearntPlace`](blizzard_contract::LearntPlace) names it.
@@ -529,14 +538,6 @@ impl Modules {
     pub fn in_new_code(&self, at: u64) -> bool {
         self.at(at).is_some_and(|slot| slot.is_new(at))
     }
-}
-
-/// A test in plain code.
-#[derive(Clone, Copy, Debug)]
-pub struct PlainTest {
-    pub begin: u64,
-    /// Where its access begins in full code, with the same registers.
-    pub full: Option<u64>,
 }
 
 /// Whether a test has changed registers and flags alone that nobody needs, as far as it has come: it begins with what keeps others, and keeps flags by `lahf`

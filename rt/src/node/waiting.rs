@@ -12,7 +12,7 @@ use crate::messages::judge::{self, Receiver, Rejection};
 use crate::messages::kinds::{self, id};
 use crate::node::access;
 use crate::node::alarm;
-use crate::node::disturbance::{Disturbance, GAP};
+use crate::node::disturbance::GAP;
 use crate::node::handlers;
 use crate::node::node::Node;
 use crate::node::spinning;
@@ -131,9 +131,8 @@ impl Node {
     }
 
     /// [`Node::poll`] for a peer that has interrupted code without polls. A signal takes as long as many requests: so the node stays while more come, as
-    /// [`crate::node::disturbance`] allows. Where that is used up it wants no signal for a while, or, with `can_poll`, the program must go on in code that
-    /// has polls: whether it must.
-    pub fn answer(&mut self, can_poll: bool) -> bool {
+    /// [`crate::node::disturbance`] allows. Where that is used up it wants no signal for a while.
+    pub fn answer(&mut self) {
         self.disturbance.begin(sys::cycles());
         self.poll();
         let mut patience = Patience::default();
@@ -143,14 +142,10 @@ impl Node {
         }
         self.transport.end_wait(&patience, user_handlers::wants_poll);
         self.leave();
-        let Some(ns) = self.disturbance.end(sys::cycles()) else { return false };
-        if can_poll {
-            self.disturbance = Disturbance::default();
-            return true;
+        if let Some(ns) = self.disturbance.end(sys::cycles()) {
+            self.transport.hush();
+            later::call_after(ns);
         }
-        self.transport.hush();
-        later::call_after(ns);
-        false
     }
 
     /// See `enter_kernel`.

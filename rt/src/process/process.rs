@@ -561,14 +561,13 @@ fn poll_by(poll: impl FnOnce(&mut Node)) {
     }
 }
 
-/// [`poll`] where a peer has interrupted code without polls. `can_poll`: the code can go on where it has some; whether it must, for signals take too much time.
-pub fn answer(can_poll: bool) -> bool {
+/// [`poll`] where a peer has interrupted code without polls.
+pub fn answer() {
     if cfg!(feature = "guard") && is_several() && !user_handlers::in_handler() && !is_inside() {
         user_handlers::entered(true);
-        enter("a poll", |node| node.answer(can_poll))
+        enter("a poll", Node::answer);
     } else {
         poll();
-        false
     }
 }
 

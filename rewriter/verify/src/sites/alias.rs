@@ -25,7 +25,6 @@ pub(crate) fn judge(
     used: &mut Vec<usize>,
 ) -> Result<Site, String> {
     let access = &cx.text.insns[hot.access];
-    let store = required_mask(cx, target.access) == u32::from(contract::TAG_NO_STORE);
     let mut site = Site {
         dirty: hot.state.dirty(),
         dirty_flags: ALL_FLAGS & !hot.state.clean,
@@ -40,7 +39,9 @@ pub(crate) fn judge(
         return Err(format!("branch at {from:#x} does not lead to a cold stub"));
     }
     let called = *test == Cond::Called;
+    let mut store = required_mask(cx, target.access) == u32::from(contract::TAG_NO_STORE);
     if !called {
+        store |= cx.check_stores && asks_to_store(test);
         test_fits(test, target, kind, store)?;
     }
     let large = kind == Kind::Large;
@@ -54,7 +55,13 @@ pub(crate) fn judge(
     }
     let mut exits = walk_cold(cx, large.then_some(access), state.clone(), *to, used)?;
     if called {
+        // A load may be tested as the store that follows it; that one does is asked where all code is known.
+        store |= cx.check_stores && exits.iter().any(|exit| exit.path.first().is_some_and(|(c, _)| asks_to_store(c)));
         returned(&mut exits, access, |test| test_fits(test, target, kind, store))?;
+    }
+    if !large {
+        // What the gate is asked for is compared with this.
+        site.proves = Some(Proven { lin: target.lin, bytes: target.size, store });
     }
     let (mut private, mut gates) = (0, 0);
     for exit in &exits {
@@ -98,7 +105,6 @@ pub(crate) fn judge(
     }
     if !large {
         site.kind = Kind::Check { straddle: target.size > 1 };
-        site.proves = Some(Proven { lin: target.lin, bytes: target.size, store });
     }
     Ok(site)
 }
@@ -118,6 +124,15 @@ fn test_fits(test: &Cond, target: &Target, kind: Kind, store: bool) -> Result<()
         _ => false,
     };
     if fits { Ok(()) } else { Err("the test in front of the access at the alias does not prove it".into()) }
+}
+
+/// Whether the test asks for the right to store.
+fn asks_to_store(test: &Cond) -> bool {
+    match *test {
+        Cond::Tag { mask, .. } => mask == u32::from(allowed(true)),
+        Cond::Level { level, .. } => level == tags::BOTH_WRITABLE,
+        _ => false,
+    }
 }
 
 /// Tags of the own block that allow an access.

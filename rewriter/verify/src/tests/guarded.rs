@@ -290,6 +290,10 @@ fn accepts_what_has_learnt() {
             let s = Subject::learnt(&original, one_in).expect("rewrite");
             s.accepted(level);
             s.view(|view| assert!(tests_of(&view.v.plain).count() > 3));
+            if one_in == 1 {
+                // Loops that have learnt poll.
+                s.view(|view| assert!(view.v.plain.sites.list.iter().any(|s| s.kind == Kind::Poll)));
+            }
             assert!(s.file == Subject::learnt(&original, one_in).expect("rewrite").file && s.file != file);
         }
     }
@@ -312,6 +316,25 @@ fn finds_faults_in_tests() {
     let info = learnt.view(|view| view.m.info);
     let heads = (0..info.restart_count.div_ceil(64) * 8).map(|k| info.restart_heads_va + k);
     learnt.finds_each(heads.map(|va| (va, vec![learnt.byte(va).wrapping_add(1)])).collect(), "");
+}
+
+/// A load is tested as the store to the same bytes behind it. Without that store, which becomes a load here, the test asks for too much.
+#[test]
+fn finds_loads_that_are_tested_as_stores_of_nothing() {
+    let source = "__attribute__((noinline)) static long add(long *to, long n) { long was = *to; *to = was + n; return was; }\n\
+        int main(int argc, char **argv) { static long a[4]; return (int)add(a + argc % 4, argc); }";
+    let s = Subject::new("cc", source, &["-O1"]);
+    s.accepted("as it is");
+    let mut changes = vec![];
+    s.view(|view| {
+        let is_wide = |i: &&Insn| matches!(i.mem, Some(Mem { base, index: NONE, .. }) if base == 7) && i.op == 0x89;
+        for code in [view.v.plain.code, view.v.full.code] {
+            let store = code.insns.iter().find(is_wide).expect("a store");
+            let opcode = (store.va..store.end()).find(|va| s.byte(*va) == 0x89).expect("its opcode");
+            changes.push((opcode, vec![0x8b]));
+        }
+    });
+    s.finds(&changes, "asks for the right to store, and nothing that is certainly executed stores");
 }
 
 /// Plants faults into the tests of one version.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a system call | [`interruptions::called`]; where that is over, a later signal |
 //! | code that may rely on a tag: full code, a test in plain code that keeps registers on the stack | the next poll or call answers, or a later signal |
-//! | another test in plain code, or its access | the context goes back to the test; answered. In a storm of signals it goes to full code, where polls answer |
+//! | another test in plain code, or its access | the context goes back to the test; answered |
 //! | the runtime | it looks itself before it goes back to the program |
 //! | a slot | the context becomes the program's first |
 //! | any other code | answered; what was put off comes in when the handler returns |
@@ -16,7 +16,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
-use crate::libraries::modules::{MODULES, PlainTest};
+use crate::libraries::modules::MODULES;
 use crate::node::nudge;
 use crate::process::process;
 use crate::process::tags;
@@ -96,19 +96,14 @@ pub fn nudged(info: &mut libc::siginfo_t, context: &mut Ucontext) {
     answer(context, test);
 }
 
-/// Nothing relies on a tag, once `test` begins again. As a handler of the program, which could run here, too.
-fn answer(context: &mut Ucontext, test: Option<PlainTest>) {
-    if let Some(test) = test {
-        context.gregs[REG_RIP] = test.begin;
+/// Nothing relies on a tag, once the test begins again at `test`. As a handler of the program, which could run here, too.
+fn answer(context: &mut Ucontext, test: Option<u64>) {
+    if let Some(begin) = test {
+        context.gregs[REG_RIP] = begin;
     }
     // It may meet trap bytes.
     sys::unblock_signals(bit(libc::SIGTRAP));
-    let full = test.and_then(|test| test.full);
-    if process::answer(full.is_some())
-        && let Some(full) = full
-    {
-        context.gregs[REG_RIP] = full;
-    }
+    process::answer();
     if cfg!(feature = "guard") {
         // Nobody else may let them in: there is no poll.
         context.sigmask &= !(put_off::take_put_off() & !RESERVED);

@@ -1,10 +1,11 @@
 //! How often accesses of plain code have faulted, for whoever has launched the run.
 //!
-//! Input: accesses that faulted. Output: [`LearntPlace`]s, which all processes of the run share, forked children too: so nothing is lost however a process ends.
+//! Input: accesses that faulted, or missed in full code. Output: [`LearntPlace`]s, which all processes of the run share, forked children too: so nothing is lost however a process ends.
 //! **Invariants**: a place belongs to one access for the whole run. Where there is no place left, an access is not learnt of; that costs speed only.
 //! Source: design section 9.
 
 use crate::kernel::owned::PerProcess;
+use crate::libraries::modules::MODULES;
 use blizzard_contract::{LEARNT_PLACES, LEARNT_REACH, LearntPlace, learnt_place};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,28 @@ static PLACES: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 /// Counts into the places at this address, which stay mapped.
 pub fn start(places: u64) {
     PLACES.store(places, Ordering::Relaxed);
+}
+
+/// Whether somebody asks.
+#[inline]
+pub fn is_asked() -> bool {
+    PLACES.load(Ordering::Relaxed) != 0
+}
+
+/// Places whose misses have been noted, each where its address says; of two that share one, each forgets the other.
+static NOTED: PerProcess<[AtomicU64; 1024]> = PerProcess::new([const { AtomicU64::new(0) }; 1024]);
+
+/// A miss has been for full code, whose way leads on at `place`: what misses there would fault in plain code, which a function in its full version does not come to.
+/// `access`: where the access begins, of such a place.
+#[inline]
+pub fn note_miss(place: u64, access: impl FnOnce() -> Option<u64>) {
+    let noted = &NOTED[place as usize % NOTED.len()];
+    if noted.load(Ordering::Relaxed) != place {
+        noted.store(place, Ordering::Relaxed);
+        if let Some(plain) = access().and_then(|at| MODULES.plain_of(at)).and_then(|at| MODULES.access_at(at)) {
+            is_first(plain);
+        }
+    }
 }
 
 /// Counts a fault of an access, by its name; whether it is the run's first of it.

@@ -181,7 +181,7 @@ fn handler_of(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -
     let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
     if !safe && !raised && !is_held && !tags::detached() && relies_on_tags(at) {
         if let Some(test) = MODULES.plain_test_of(at) {
-            context.gregs[REG_RIP] = test.begin;
+            context.gregs[REG_RIP] = test;
         // SAFETY: the context stopped there, in code.
         } else if unsafe { !stubs::rewind_own_call(context) } {
             put_off::put_off(signal, info, context);

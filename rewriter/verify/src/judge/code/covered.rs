@@ -39,11 +39,11 @@ pub(crate) fn chain_places(m: &Module, cx: &Context, sites: &Sites) -> Vec<u64> 
     starts.iter().flat_map(place).collect()
 }
 
-/// Proves the claims. `pairs`: (old, new) addresses of the trap map.
+/// Proves the claims. `pairs`: (old, new) addresses of the trap map. `tested`: the sites, of guarded code those of both versions, as if they stood in plain code.
 pub(crate) fn prove(
     m: &Module,
     cx: &Context,
-    sites: &Sites,
+    (sites, tested): (&Sites, &Sites),
     g: &Graph,
     pairs: &[(u64, u64)],
     audit: &mut Audit,
@@ -82,7 +82,7 @@ pub(crate) fn prove(
     for va in prover.idle() {
         audit.finding(va, m.place(va), "a region acquires here what nothing needs");
     }
-    for s in sites.list.iter().filter(|s| s.problem.is_none()) {
+    for s in tested.list.iter().filter(|s| s.problem.is_none()) {
         if let Err(why) = justified(cx, sites, g, s) {
             let va = cx.text.insns[s.access].va;
             audit.finding(va, m.place(va), why);

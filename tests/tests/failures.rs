@@ -221,7 +221,7 @@ fn more_memory_than_there_is_gives_null_and_a_line() {
     }
 }
 
-/// It said half of the segment, and gave less.
+/// The largest allocation of a segment, as `run --help` names it, and one GiB more.
 #[test]
 fn one_allocation_has_what_the_help_says() {
     let help = tool::blizzard(["run", "--help"]).output().unwrap().stdout;

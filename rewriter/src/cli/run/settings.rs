@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     /// Keep copies of at most PAGES pages of other nodes, at least 16; old ones make room for new ones [default: no bound]
     #[arg(long, value_name = "PAGES", value_parser = stache_pages)]
     stache_pages: Option<u32>,
-    /// GiB of shared memory that the program can allocate. Only what is used costs memory. One allocation may have a third of it: 23 GiB of 64. The rest is for
+    /// GiB of shared memory that the program can allocate. Only what is used costs memory. One allocation may have a third of it: 19 GiB of 64. The rest is for
     /// allocations on a node of their choice (half of it), and for those with other attributes than the run's: 128 MiB for each kind [default: 64, or a power of two of at least four times the machine's memory, if that is more, up to 512]
     #[arg(long, value_name = "GIB", value_parser = whole::<u64>(1..=contract::SEGMENT_MAX_BYTES >> 30))]
     segment_gib: Option<u64>,

@@ -237,7 +237,7 @@ fn more_of_each() {
     explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
     explored(&by("migratory", trail::<64>()), "64", ALL, 4540);
     explored(&side_by_side::<64, 4>(), "64", ALL, 8436);
-    explored(&by("home", parts_of_two::<64>()), "64", ALL, 22_425);
+    explored(&by("home", parts_of_two::<64>()), "64", ALL, 7_176);
     explored(&by("broadcast", read_again_and_again::<64>()), "64", ALL, 26_105);
     explored(&parts_of_two::<128>(), "128", ALL, 5_579);
     explored(&parts_of_two::<4096>(), "4096", MORE, 48_499);

@@ -178,7 +178,7 @@ impl Decisions {
     pub(super) fn ask_to_store(&mut self, id: InsnId) {
         if let Decision::Check(p) = self.get(id) {
             let index = self.index(Decision::Check(Plain { store: true, ..p }));
-            self.of.set(id.ix(), 8 * index | u32::from(self.number(id).tests_stack()));
+            self.of.set(id.ix(), (8 * index) | u32::from(self.number(id).tests_stack()));
         }
     }
 

@@ -43,7 +43,7 @@ enum {
     BZ_PROTOCOL_DEFAULT,
     BZ_PROTOCOL_STACHE,
     BZ_PROTOCOL_MCM,
-    /* For data that many nodes use by turns, a little each time, such as a counter or the head of a queue: there are no copies. The home lends a block for one access, and gets it back
+    /* For data that many nodes use by turns, a little each time, such as a counter or the head of a queue: there are no copies. The home lends a block to one node at a time, and gets it back
      * when the borrower enters the runtime again, at its next poll. So a turn of another node takes one miss and three messages, and a turn of the home mostly none. Sequentially consistent. */
     BZ_PROTOCOL_HOME,
     BZ_PROTOCOL_UPDATE,

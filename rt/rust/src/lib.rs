@@ -302,7 +302,7 @@ pub enum Protocol {
     OfTheRun,
     Stache,
     Mcm,
-    /// Many nodes use it by turns, a little each time: no copies, the home lends a block for one access. Sequentially consistent.
+    /// Many nodes use it by turns, a little each time: no copies, the home lends a block to one node at a time. Sequentially consistent.
     Home,
     /// One node stores, the pages' home; barriers and the like send what it has stored to those that have loaded it before. Not sequentially consistent:
     /// see [`flush`].

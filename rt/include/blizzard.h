@@ -44,7 +44,7 @@ enum {
     BZ_PROTOCOL_STACHE,
     BZ_PROTOCOL_MCM,
     /* For data that many nodes use by turns, a little each time, such as a counter or the head of a queue: there are no copies. The home lends a block to one node at a time, and gets it back
-     * when the borrower enters the runtime again, at its next poll. So a turn of another node takes one miss and three messages, and a turn of the home mostly none. Sequentially consistent. */
+     * at the borrower's next poll while others want it. So a turn of another node takes one miss and three messages, and a turn of the home mostly none. Sequentially consistent. */
     BZ_PROTOCOL_HOME,
     BZ_PROTOCOL_UPDATE,
     /* For data that one node after the other reads and then stores to, as under a lock: the read miss brings the right to store, so a turn takes one miss instead of two. A block

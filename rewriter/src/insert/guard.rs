@@ -58,9 +58,6 @@ pub fn is_learnable(decision: &Decision, flow: Flow) -> bool {
 pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
     match decision {
         Decision::Refused(reason) => Err(reason),
-        Decision::Check(p) if p.gs => {
-            Err("an operand with %gs, by which guarded code reaches shared memory: use --access tests")
-        }
         Decision::Check(p) if is_aliased(site.insn, decision, site.table, site.bytes) => access(code, site, p),
         Decision::Check(p) if is_big(p) && has_room(site.bytes) => big(code, site, p),
         Decision::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),

@@ -130,7 +130,8 @@ impl RunCommand {
             Err(error) => return Ok(misuse(&error)),
         };
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let ready = prepare(name, self.options, self.libraries, !self.no_learn)?;
+        let access = self.default_access();
+        let ready = prepare(name, self.options, access, self.libraries, !self.no_learn)?;
         let Ready { original, flags, creates, object, .. } = ready;
         if learn.is_some() && object.is_none() {
             return Err(Error::new(format!(
@@ -163,7 +164,7 @@ impl RunCommand {
             rules: table.map(Arc::new),
             ..self.launch_options(self.nodes)
         };
-        if let (Some(debugger), true) = (&options.debugger, flags.guard) {
+        if let (Some(debugger), true) = (&options.debugger, flags.guard && self.nodes > 1) {
             messages::note(&format!(
                 "node {}: in guarded code gdb's step, next and finish lose the program where an access faults\n  \
                  help: --access tests has code that they follow; breakpoints and continue work in both",
@@ -175,7 +176,7 @@ impl RunCommand {
             match launcher::run(&executable, args, &options) {
                 // Somebody has cleaned the cache since it was made; nothing has been started.
                 Err(_) if options.original.is_some() && attempts < ATTEMPTS && !executable.exists() => {
-                    executable = prepare(name, self.options, self.libraries, !self.no_learn)?.executable;
+                    executable = prepare(name, self.options, access, self.libraries, !self.no_learn)?.executable;
                     attempts += 1;
                 }
                 ended => break ended?,
@@ -212,6 +213,14 @@ impl RunCommand {
 }
 
 impl RunCommand {
+    /// Who controls the accesses of an original program, unless the user says it. Nobody takes memory away from a node that runs alone, so
+    /// guarded code never faults there, and costs what relocation costs. Several nodes are served best by tests (`MEASUREMENTS.md`, "Which
+    /// access control is the default").
+    fn default_access(&self) -> Access {
+        let is_alone = self.nodes == 1 && !self.fork;
+        if is_alone && !self.debug_protocols && self.options.are_default() { Access::Guard } else { Access::Tests }
+    }
+
     /// What of the options is about all runs.
     fn launch_options(&self, nodes: u32) -> LaunchOptions {
         let is_debugged = self.debugger.are_given();
@@ -453,14 +462,20 @@ pub(super) struct Ready {
     pub(super) flags: ModuleFlags,
     /// It creates its nodes by itself.
     pub(super) creates: bool,
-    /// Of guarded code: what it was made from.
+    /// Of guarded code that learns: what it was made from.
     pub(super) object: Option<Object>,
     /// Its libraries with their rewritten forms; none if the program was rewritten before.
     pub(super) libraries: Vec<(PathBuf, PathBuf)>,
 }
 
-/// The rewritten form of program `name`.
-pub(super) fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
+/// The rewritten form of program `name`; with the access control `default` if nothing is `asked` and the program does not create nodes.
+pub(super) fn prepare(
+    name: &OsStr,
+    asked: RewriteOptions,
+    default: Access,
+    libraries: LibraryOptions,
+    learns: bool,
+) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
     let creates = rewritten::creates_nodes(&input.bytes);
     if let Some(flags) = rewritten::rewritten_with(&input.bytes) {
@@ -469,16 +484,30 @@ pub(super) fn prepare(name: &OsStr, asked: RewriteOptions, libraries: LibraryOpt
         return Ok(Ready { executable: input.path, original: None, flags, creates, object, libraries: Vec::new() });
     }
     let options = asked.options();
-    let object = (options.access == Access::Guard).then(|| Object::of(&input.bytes));
-    let learnt = match object.filter(|_| learns) {
+    if default == options.access || creates {
+        return of_original(&input, &options, libraries, learns);
+    }
+    // It runs alone: no access of it faults, so there is nothing to learn.
+    of_original(&input, &Options { access: default, ..options }, libraries, false).or_else(|refused| {
+        // What is refused in either form is the program's own fault.
+        let ready = of_original(&input, &options, libraries, learns)?;
+        messages::note(&format!("{}: every access is tested: {}", input.name, refused.what));
+        Ok(ready)
+    })
+}
+
+/// The form of an original program that `options` ask for, and of its libraries.
+fn of_original(input: &input::Input, options: &Options, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
+    let creates = rewritten::creates_nodes(&input.bytes);
+    let object = (options.access == Access::Guard && learns).then(|| Object::of(&input.bytes));
+    let learnt = match object {
         Some(object) => knowledge::of_program(&Cache::of_user()?, object),
         None => Knowledge::default(),
     };
-    let prepared = closure(&input, &options, libraries, &learnt)?;
+    let Prepared { program: executable, libraries } = closure(input, options, libraries, &learnt)?;
     // As the kernel names a program that is executed.
     let original = input.path.canonicalize().ok();
-    let Prepared { program: executable, libraries } = prepared;
-    Ok(Ready { executable, original, flags: flags_of(&options), creates, object, libraries })
+    Ok(Ready { executable, original, flags: flags_of(options), creates, object, libraries })
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.

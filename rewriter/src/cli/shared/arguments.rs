@@ -15,7 +15,7 @@ pub(crate) struct RewriteOptions {
     /// Which accesses are checked; nodes that share memory need all [default: all]
     #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
     pub(crate) checks: Option<Checks>,
-    /// Who keeps accesses from shared memory that may not go on [default: tests]
+    /// Who keeps accesses from shared memory that may not go on [default: tests; guard where one node runs]
     #[arg(long, value_name = "HOW", value_enum, hide_default_value = true)]
     pub(crate) access: Option<Access>,
     /// Where the program looks for messages of other nodes [default: backedge]
@@ -70,6 +70,13 @@ pub(crate) struct PassOptions {
 }
 
 impl RewriteOptions {
+    /// Whether the user has left to Blizzard what is inserted.
+    pub(crate) fn are_default(&self) -> bool {
+        let RewriteOptions { checks, access, poll, count, count_blocks, passes } = self;
+        let is_named = checks.is_some() || access.is_some() || poll.is_some();
+        !is_named && !count && !count_blocks && *passes == PassOptions::default()
+    }
+
     pub(crate) fn options(self) -> Options {
         let default = Options::default();
         Options {

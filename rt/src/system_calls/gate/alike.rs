@@ -85,7 +85,7 @@ unsafe fn keep_gs(args: &[u64; 6]) -> Option<i64> {
     match (args[0], args[1]) {
         (ARCH_SET_GS, 0) => Some(0),
         (ARCH_SET_GS, base) => process::fail(format_args!(
-            "the program sets the base of %gs to {base:#x}, which guarded code needs for itself: rewrite it without --access guard"
+            "the program sets the base of %gs to {base:#x}, which guarded code needs for itself: use --access tests"
         )),
         (ARCH_GET_GS, at) => {
             // SAFETY: the program passes room for a word.

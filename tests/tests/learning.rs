@@ -345,3 +345,36 @@ int main(void) {
     let bundled = more(bundle.join("learner").to_str().unwrap(), &["--no-learn"]);
     assert!(bundled < unlearnt / 10, "{bundled} {unlearnt}");
 }
+
+/// One node runs guarded code unless an option says what is inserted. What cannot be guarded has tests, and a note says why.
+#[test]
+fn what_runs_alone_is_guarded() {
+    let shared = "#include <blizzard.h>\n#include <stdio.h>\nint main(void) { long *p = bz_alloc(64); p[1] = bz_nodes(); printf(\"%ld\\n\", p[1]); return 0; }";
+    let learner = Learner::new(shared);
+    let guarded = |learner: &Learner, words: &[&str]| {
+        let stats = learner.at("s");
+        let run = ["run", "--no-libraries", "--stats", stats.to_str().unwrap()];
+        let ended = learner.blizzard(&[&run, words, &["--", learner.program()]].concat()).success().unwrap();
+        let stats: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+        (stats["options"]["guard"].as_bool().unwrap(), ended.stderr_text())
+    };
+    for (words, is_guarded) in [
+        (&[][..], true),
+        (&["-n", "1"], true),
+        (&["-n", "2"], false),
+        (&["--fork"], false),
+        (&["--access", "tests"], false),
+        (&["-n", "2", "--access", "guard"], true),
+        (&["--checks", "loads"], false),
+        (&["--no-merge"], false),
+        (&["--count"], false),
+    ] {
+        assert_eq!(guarded(&learner, words).0, is_guarded, "{words:?}");
+    }
+    let gs = "int main(void) { if (__builtin_expect(bz_nodes() == 9, 0)) __asm__ volatile(\"mov %%gs:16, %%rax\" ::: \"rax\"); return 0; }";
+    let learner = Learner::new(&format!("#include <blizzard.h>\n{gs}"));
+    let (is_guarded, said) = guarded(&learner, &[]);
+    assert!(!is_guarded && said.contains("every access is tested") && said.contains("(main+"), "{said}");
+    let refused = learner.blizzard(&["run", "--no-libraries", "--access", "guard", "--", learner.program()]);
+    assert!(refused.ending == Ending::Exit(1) && refused.stderr_text().contains("an operand with %gs"));
+}

@@ -85,7 +85,9 @@ fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Opt
     }
     // The base of %gs leads to the alias, whatever is tested.
     if options.access == options::Access::Guard && insn.segment_prefix() == Register::GS {
-        return Decision::Refused("an operand with %gs, by which guarded code reaches shared memory: use --access tests");
+        return Decision::Refused(
+            "an operand with %gs, by which guarded code reaches shared memory: use --access tests",
+        );
     }
     let (loads, stores) = (options.checks.loads(), options.checks.stores());
     if (loads || stores) && names_shared_memory(insn) {

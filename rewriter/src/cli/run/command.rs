@@ -4,7 +4,7 @@
 //!
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Refusal, Result};
 use crate::base::learnt::{Knowledge, Object, Sites};
 use crate::base::messages;
 use crate::base::options::{Access, Options, Poll};
@@ -130,8 +130,8 @@ impl RunCommand {
             Err(error) => return Ok(misuse(&error)),
         };
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
-        let access = self.default_access();
-        let ready = prepare(name, self.options, access, self.libraries, !self.no_learn)?;
+        let guards = self.guards_by_default();
+        let ready = prepare(name, self.options, guards, self.libraries, !self.no_learn)?;
         let Ready { original, flags, creates, object, .. } = ready;
         if learn.is_some() && object.is_none() {
             return Err(Error::new(format!(
@@ -176,7 +176,7 @@ impl RunCommand {
             match launcher::run(&executable, args, &options) {
                 // Somebody has cleaned the cache since it was made; nothing has been started.
                 Err(_) if options.original.is_some() && attempts < ATTEMPTS && !executable.exists() => {
-                    executable = prepare(name, self.options, access, self.libraries, !self.no_learn)?.executable;
+                    executable = prepare(name, self.options, guards, self.libraries, !self.no_learn)?.executable;
                     attempts += 1;
                 }
                 ended => break ended?,
@@ -213,12 +213,12 @@ impl RunCommand {
 }
 
 impl RunCommand {
-    /// Who controls the accesses of an original program, unless the user says it. Nobody takes memory away from a node that runs alone, so
-    /// guarded code never faults there, and costs what relocation costs. Several nodes are served best by tests (`MEASUREMENTS.md`, "Which
-    /// access control is the default").
-    fn default_access(&self) -> Access {
+    /// Whether guarded code is made of an original program, though nobody has asked for it. Nobody takes memory away from a node that runs alone,
+    /// so guarded code never faults there, and costs what relocation costs. Several nodes are served best by tests (`MEASUREMENTS.md`, "Which
+    /// is the default").
+    fn guards_by_default(&self) -> bool {
         let is_alone = self.nodes == 1 && !self.fork;
-        if is_alone && !self.debug_protocols && self.options.are_default() { Access::Guard } else { Access::Tests }
+        is_alone && !self.debug_protocols && self.options.are_default()
     }
 
     /// What of the options is about all runs.
@@ -468,11 +468,11 @@ pub(super) struct Ready {
     pub(super) libraries: Vec<(PathBuf, PathBuf)>,
 }
 
-/// The rewritten form of program `name`; with the access control `default` if nothing is `asked` and the program does not create nodes.
+/// The rewritten form of program `name`: as it is `asked` for, or if `guards` as guarded code, where the program can be and creates no nodes.
 pub(super) fn prepare(
     name: &OsStr,
     asked: RewriteOptions,
-    default: Access,
+    guards: bool,
     libraries: LibraryOptions,
     learns: bool,
 ) -> Result<Ready> {
@@ -484,14 +484,18 @@ pub(super) fn prepare(
         return Ok(Ready { executable: input.path, original: None, flags, creates, object, libraries: Vec::new() });
     }
     let options = asked.options();
-    if default == options.access || creates {
+    if !guards || creates {
         return of_original(&input, &options, libraries, learns);
     }
     // It runs alone: no access of it faults, so there is nothing to learn.
-    of_original(&input, &Options { access: default, ..options }, libraries, false).or_else(|refused| {
+    of_original(&input, &Options { access: Access::Guard, ..options }, libraries, false).or_else(|refused| {
         // What is refused in either form is the program's own fault.
         let ready = of_original(&input, &options, libraries, learns)?;
-        messages::note(&format!("{}: every access is tested: {}", input.name, refused.what));
+        let why = match refused.refusals.first() {
+            Some(Refusal { at, place, reason }) => format!("{at} ({place}): {reason}"),
+            None => refused.what,
+        };
+        messages::note(&format!("{}: every access is tested, for it cannot be guarded: {why}", input.name));
         Ok(ready)
     })
 }

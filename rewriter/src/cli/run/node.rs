@@ -14,7 +14,6 @@ use crate::cli::shared::libraries::LibraryOptions;
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::ranks::{self, Setup};
 use crate::launch::launcher::Outcome;
-use crate::base::options::Access;
 use crate::launch::options::LaunchOptions;
 use crate::launch::stats::{Stats, StatsFile};
 use crate::reports::crash;
@@ -89,7 +88,7 @@ impl NodeCommand {
         let rules = self.attr.as_deref().map(|file| Rules::read(file, None)).transpose()?;
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let shown = name.display();
-        let ready = prepare(name, self.options, Access::Tests, LibraryOptions::default(), false)?;
+        let ready = prepare(name, self.options, false, LibraryOptions::default(), false)?;
         let alone = match incomplete(ready.flags).filter(|_| !self.allow_incomplete) {
             Some(why) => Some(Error::new(format!("{shown}: cannot run on several nodes: {why}"))),
             None if ready.creates => Some(

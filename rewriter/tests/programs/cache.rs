@@ -111,7 +111,7 @@ fn changed(same: Same) {
     let run = |bench: &Bench| {
         let mut alone = Command::new(bench.at("prog.blz"));
         let alone = alone.arg("./libopened.so").current_dir(&bench.folder).output().unwrap();
-        (said(&alone), bench.run(&["run", "--", "./prog", "./libopened.so"]))
+        (said(&alone), bench.run(&["run", "--access", "tests", "--", "./prog", "./libopened.so"]))
     };
     assert_eq!(run(&bench), (numbers(1, 1), numbers(1, 1)));
     for name in names {

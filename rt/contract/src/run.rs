@@ -62,7 +62,7 @@ pub struct RegionHeader {
     pub peer_timeout_ms: u32,
     /// Most pages of other homes that a node has copies of; 0: any number.
     pub stache_pages: u32,
-    /// Bytes that change hands together where an allocation does not choose: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
+    /// Bytes that change hands together where an allocation does not choose: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`](crate::BLOCK_MAX_BYTES).
     pub block_bytes: u32,
     /// See [`home_policy`].
     pub homes: u32,

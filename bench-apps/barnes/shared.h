@@ -23,15 +23,12 @@ static void wait_for_all(void) { bz_barrier(); }
 
 /* Memory of all, made by node 0. */
 static void *shared(unsigned slot, size_t bytes) {
-    if (self() == 0) {
 #ifdef TUNED
-        bz_attributes_t attributes = {.block_bytes = 1024, .homes = BZ_HOMES_FIRST_TOUCH};
-        bz_publish(slot, need(bz_alloc_with(bytes, &attributes)));
+    bz_attributes_t attributes = {.block_bytes = 1024, .homes = BZ_HOMES_FIRST_TOUCH};
+    return made_by_node_0(slot, bytes, &attributes);
 #else
-        bz_publish(slot, need(bz_alloc(bytes)));
+    return made_by_node_0(slot, bytes, NULL);
 #endif
-    }
-    return bz_lookup(slot);
 }
 
 static void make_tree(void) {

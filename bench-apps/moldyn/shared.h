@@ -7,16 +7,13 @@
 #include "moldyn.h"
 
 static void *shared(unsigned slot, size_t bytes) {
-    if (self() == 0) {
 #ifdef TUNED
-        /* Whole pages, at the run node that writes them. */
-        bz_attributes_t attributes = {.block_bytes = 4096, .homes = BZ_HOMES_FIRST_TOUCH};
-        bz_publish(slot, need(bz_alloc_with(bytes, &attributes)));
+    /* Whole pages, at the run node that writes them. */
+    bz_attributes_t attributes = {.block_bytes = 4096, .homes = BZ_HOMES_FIRST_TOUCH};
+    return made_by_node_0(slot, bytes, &attributes);
 #else
-        bz_publish(slot, need(bz_alloc(bytes)));
+    return made_by_node_0(slot, bytes, NULL);
 #endif
-    }
-    return bz_lookup(slot);
 }
 
 static void make_shared(void) {

@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Measure what checks and polls cost a program, and show where
 ///
-/// Seven variants of the program run in turn, as one node, on one processor: the original; relocated without checks; with checks of loads, of
-/// stores, of both; with polls as well, as it runs by default; and guarded, as `--access guard` has it. The checks are what each access
+/// Seven variants of the program run in turn, as one node, on one processor. They are the original; relocated without checks; with checks of
+/// loads, of stores, of both; with polls as well, as it runs by default; guarded, as `--access guard` has it. The checks are what each access
 /// costs, whatever it touches; `--shared` adds guarded code that has learnt of every access. Ratios are of processor time. What it reads from
 /// standard input is read once, and given to each run.
 #[derive(Debug, Args)]

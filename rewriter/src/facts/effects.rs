@@ -6,6 +6,7 @@
 //! `reads` may be too large and `kills` too small, never the other way round. Partial writes (8 and 16 bit), conditional
 //! writes and flag changes that depend on a count kill nothing. Source: SDM volume 2, through iced-x86's tables.
 
+use crate::decode::classify::is_conditional_move;
 use crate::decode::regs::{RegSet, written_by};
 use iced_x86::{FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
@@ -220,22 +221,7 @@ fn leaves_32_bits(insn: &Instruction) -> bool {
         M::Imul => insn.op_count() >= 2 && to.is_gpr32(),
         M::Shl | M::Sal | M::Shr | M::Sar => to.is_gpr32() && counted(),
         // SDM, CMOVcc: the upper half is cleared whatever the condition.
-        M::Cmova
-        | M::Cmovae
-        | M::Cmovb
-        | M::Cmovbe
-        | M::Cmove
-        | M::Cmovne
-        | M::Cmovg
-        | M::Cmovge
-        | M::Cmovl
-        | M::Cmovle
-        | M::Cmovs
-        | M::Cmovns
-        | M::Cmovo
-        | M::Cmovno
-        | M::Cmovp
-        | M::Cmovnp => to.is_gpr32(),
+        mnemonic if is_conditional_move(mnemonic) => to.is_gpr32(),
         _ => false,
     }
 }

@@ -12,6 +12,8 @@ use crate::plan::checks::{Check, Fuel, State};
 use crate::plan::collect::Code;
 use crate::plan::covered::STEPS;
 use crate::plan::ranges::{NO_REG, SPAN, Step};
+use std::iter::Peekable;
+use std::ops::Range;
 
 /// Groups that may be open at once: what a miss must acquire together stays small.
 const OPEN: usize = 6;
@@ -56,75 +58,108 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
 pub fn stored_later(cfg: &Cfg, code: &Code) -> Vec<InsnId> {
     let mut out = Vec::new();
     for b in cfg.ids().filter(|b| code.checks_of(*b).len() > 1) {
-        let first = cfg.blocks[b.ix()].first.ix();
-        let mut values: [Value; 17] = std::array::from_fn(|r| Value { root: r as u32, off: 0 });
-        let mut roots = values.len() as u32;
         let mut loads: Vec<(usize, (u32, u32, u8), i64)> = Vec::new();
-        let mut checks = code.checks_of(b).peekable();
-        for i in first..cfg.blocks[b.ix()].stop.ix() {
-            let step = code.steps[i];
-            if step.kills {
+        let mut walk = Walk::of(cfg, code, b);
+        while let Some((kills, check)) = walk.next(code) {
+            if kills {
                 loads.clear();
             }
-            if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i)
-                && !code.checks[c].masked
-            {
-                let check = &code.checks[c];
-                let (base, index, at) = place(check, &values);
-                let form = (base, index, check.key.scale);
-                if check.store {
-                    let end = at + i64::from(check.bytes);
-                    loads.retain(|&(l, of, from)| {
-                        let load = &code.checks[l];
-                        let meets = of == form && from < end && at < from + i64::from(load.bytes);
-                        let found =
-                            meets && check.id.ix() - load.id.ix() < STEPS && is_named_alike(code, check, load, first);
-                        if found {
-                            out.push(load.id);
-                        }
-                        !found
-                    });
-                } else {
-                    if loads.len() == LOADS {
-                        loads.remove(0);
+            let Some(c) = check.filter(|c| !code.checks[*c].masked) else { continue };
+            let check = &code.checks[c];
+            let (base, index, at) = place(check, &walk.values);
+            let form = (base, index, check.key.scale);
+            if check.store {
+                let end = at + i64::from(check.bytes);
+                loads.retain(|&(l, of, from)| {
+                    let load = &code.checks[l];
+                    let meets = of == form && from < end && at < from + i64::from(load.bytes);
+                    let found =
+                        meets && check.id.ix() - load.id.ix() < STEPS && is_named_alike(code, check, load, walk.first);
+                    if found {
+                        out.push(load.id);
                     }
-                    loads.push((c, form, at));
+                    !found
+                });
+            } else {
+                if loads.len() == LOADS {
+                    loads.remove(0);
                 }
+                loads.push((c, form, at));
             }
-            follow(&step, &mut values, &mut roots);
         }
     }
     out
 }
 
 fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
-    let mut values: [Value; 17] = std::array::from_fn(|r| Value { root: r as u32, off: 0 });
-    let mut roots = values.len() as u32;
     let mut open: Vec<Group> = Vec::with_capacity(OPEN);
     let mut merged = 0;
-    let mut checks = code.checks_of(b).peekable();
-    for i in cfg.blocks[b.ix()].first.ix()..cfg.blocks[b.ix()].stop.ix() {
-        let step = code.steps[i];
-        if step.kills {
+    let mut walk = Walk::of(cfg, code, b);
+    while let Some((kills, check)) = walk.next(code) {
+        if kills {
             open.clear();
         }
-        if let Some(c) = checks.next_if(|c| code.checks[*c].id.ix() == i) {
-            if matches!(code.checks[c].state, State::Strip(_)) {
-                // It has no check.
-            } else if !code.checks[c].masked && join(code, c, &values, &mut open, cfg.blocks[b.ix()].first.ix(), fuel) {
-                merged += 1;
-            } else {
-                if code.checks[c].unclean {
-                    open.clear();
-                }
-                if !code.checks[c].masked {
-                    start(code, c, &values, &mut open);
-                }
+        // An access of a strip has no check.
+        let Some(c) = check.filter(|c| !matches!(code.checks[*c].state, State::Strip(_))) else { continue };
+        if !code.checks[c].masked && join(code, c, &walk.values, &mut open, walk.first, fuel) {
+            merged += 1;
+        } else {
+            if code.checks[c].unclean {
+                open.clear();
+            }
+            if !code.checks[c].masked {
+                start(code, c, &walk.values, &mut open);
             }
         }
-        follow(&step, &mut values, &mut roots);
     }
     merged
+}
+
+/// The instructions of a block, one after the other, and what the registers hold in front of each.
+struct Walk {
+    first: usize,
+    /// The instruction to come.
+    at: usize,
+    stop: usize,
+    /// Those of the instructions to come.
+    checks: Peekable<Range<usize>>,
+    values: [Value; 17],
+    /// How many values there have been.
+    roots: u32,
+}
+
+impl Walk {
+    fn of(cfg: &Cfg, code: &Code, b: BlockId) -> Walk {
+        let values: [Value; 17] = std::array::from_fn(|r| Value { root: r as u32, off: 0 });
+        let block = &cfg.blocks[b.ix()];
+        let (first, stop) = (block.first.ix(), block.stop.ix());
+        Walk { first, at: first, stop, checks: code.checks_of(b).peekable(), roots: values.len() as u32, values }
+    }
+
+    /// Whether the next instruction kills, and the index of its check, if it has one. None: the block ends.
+    fn next(&mut self, code: &Code) -> Option<(bool, Option<usize>)> {
+        if self.at > self.first {
+            self.follow(&code.steps[self.at - 1]);
+        }
+        let at = self.at;
+        self.at += 1;
+        (at < self.stop).then(|| (code.steps[at].kills, self.checks.next_if(|c| code.checks[*c].id.ix() == at)))
+    }
+
+    /// What an instruction leaves in the registers.
+    fn follow(&mut self, step: &Step) {
+        let copied = (step.dst < NO_REG).then(|| {
+            let from = self.values[usize::from(step.src)];
+            Value { off: from.off + i64::from(step.off), ..from }
+        });
+        for r in (0..NO_REG).filter(|r| step.writes(*r)) {
+            self.values[usize::from(r)] = Value { root: self.roots, off: 0 };
+            self.roots += 1;
+        }
+        if let Some(v) = copied {
+            self.values[usize::from(step.dst)] = v;
+        }
+    }
 }
 
 /// The registers that an address is formed from, as values, and the displacement from them.
@@ -198,19 +233,4 @@ fn start(code: &Code, c: usize, values: &[Value; 17], open: &mut Vec<Group>) {
         leader: c,
         at,
     });
-}
-
-/// What an instruction leaves in the registers.
-fn follow(step: &Step, values: &mut [Value; 17], roots: &mut u32) {
-    let copied = (step.dst < NO_REG).then(|| {
-        let from = values[usize::from(step.src)];
-        Value { off: from.off + i64::from(step.off), ..from }
-    });
-    for r in (0..NO_REG).filter(|r| step.writes(*r)) {
-        values[usize::from(r)] = Value { root: *roots, off: 0 };
-        *roots += 1;
-    }
-    if let Some(v) = copied {
-        values[usize::from(step.dst)] = v;
-    }
 }

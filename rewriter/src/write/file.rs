@@ -5,7 +5,7 @@
 //! the kernel's, without PT_INTERP, and the one that the dynamic loader is shown.
 //! Source: gABI chapters 4 and 5.
 
-use crate::base::addresses::Vaddr;
+use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::error::{Error, Result};
 use crate::base::learnt::Object;
 use crate::base::options::{Access, Options, Poll};
@@ -269,6 +269,15 @@ impl LibraryRecord {
     }
 }
 
+/// What the parts of the output are made from.
+#[derive(Clone, Copy)]
+struct Sources<'x> {
+    image: &'x Image<'x>,
+    insns: &'x Insns,
+    placed: &'x Placed,
+    direct: &'x NewAddresses,
+}
+
 /// Writes the output file to `sink`.
 ///
 /// # Errors
@@ -286,6 +295,7 @@ pub fn write(
     options: &Options,
     sink: &mut dyn Sink,
 ) -> Result<Written> {
+    let from = Sources { image, insns, placed, direct };
     let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.libraries.bytes()));
     let phdrs = PhdrPlan::new(
         image,
@@ -293,20 +303,7 @@ pub fn write(
         frame_input.is_some(),
     )?;
     let mut file = Output::new(sink);
-    file.expect_room((image.data.len() + image.attached.len()) as u64)?;
-    for piece in image.data.chunks(PIECE_BYTES) {
-        file.extend(piece);
-        image.give_back();
-    }
-    if image.pie && image.in_front == 0 {
-        // A dynamic loader finds a library's program headers, which are behind the code, at its load address plus e_phoff, so their place in the
-        // file must be that in memory.
-        let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
-        let wanted = placed.code_va - image.base;
-        if (file.len()..file.len() + most).contains(&wanted) {
-            file.fill_to(wanted);
-        }
-    }
+    copy_input(&mut file, image, placed)?;
     // The code first: it is the largest thing in memory.
     let code_off = page_for(file.len(), placed.code_va);
     file.fill_to(code_off);
@@ -315,62 +312,12 @@ pub fn write(
         hash.update(piece);
         file.extend(piece);
     });
-    let code_bytes = placed.code_bytes;
-    debug_assert_eq!(file.len() - code_off, code_bytes);
+    debug_assert_eq!(file.len() - code_off, placed.code_bytes);
     let left = springboards::patch(&mut file, image, insns, computed, placed);
     new_addresses::write(&mut file, image, insns, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
-    let map = Map { image, insns, placed, full: false };
-    let full = Map { full: true, ..map };
-    let maps: &[&dyn CodeMap] = if placed.versions.are_two() { &[&map, &full] } else { &[&map] };
 
-    // The read-only segment: tables, both program-header tables, module info, loader path, trap map, frames.
-    let ro_off = append_page(&mut file, placed.rodata_va, &placed.rodata);
-    let mut ro = ReadOnly { va: placed.rodata_va, start: ro_off, file: &mut file };
-    let interp = match &image.interp {
-        Some(path) => {
-            let mut bytes = path.as_bytes().to_vec();
-            bytes.push(0);
-            Some((ro.push(8, &bytes), bytes.len() as u64))
-        }
-        None => None,
-    };
-    let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
-    let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
-    let info_va = ro.reserve(8, size_of::<ModuleInfo>());
-    let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
-    let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
-    let records = placed.versions.are_two().then(|| {
-        let codes = [&Object::of(image.data).0, &placed.accesses[..]].concat();
-        (ro.push(1, &codes), codes.len() as u64)
-    });
-    let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
-    debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
-    let restarts = tables::write_restarts(&mut ro, placed.restarts());
-    let mut version_table = |rows: &[TrapEntry]| match placed.versions.are_two() {
-        true => tables::write_trap_map(&mut ro, rows.iter().copied()),
-        false => Table::none(),
-    };
-    let versions = version_table(&placed.to_full);
-    let redirects = version_table(&placed.redirected);
-    let claims_va = ro.reserve(4, 0);
-    for c in &placed.claims {
-        [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
-    }
-    let regions_va = ro.next(4);
-    for r in &placed.regions {
-        [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
-    }
-    let tails = placed.tails();
-    let mut built = frame_input.map(|input| build::build(input, maps, &tails, ro.next(16))).transpose()?;
-    let frames_dropped = built.as_ref().map_or(Vec::new(), |f| f.report.dropped.clone());
-    if let Some(f) = &built {
-        for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
-            ro.put(*va, bytes);
-        }
-    }
-    let longer = Longer::new(image, insns, placed, direct).map(|longer| longer.place(&mut ro));
-    let rt_va = ro.next(4096);
+    let mut ro = Contents::write(&mut file, from, frame_input, &phdrs, closure, &left)?;
     let entry = match insns.at(image.entry) {
         Some(id) => placed.begin(id),
         None if image.kind == Kind::Library => image.entry,
@@ -378,77 +325,24 @@ pub fn write(
     };
     // The runtime changes code, and gives its pages the rights of code.
     let takes_jumps = !left.mixed && !image.segments.iter().any(|s| s.executable && s.writable);
+    let rt_va = Vaddr((ro.va + ro.bytes).0.next_multiple_of(4096));
     let info = ModuleInfo {
-        magic: contract::MODULE_MAGIC,
         flags: flags(options) | if takes_jumps { module_flags::JUMPS } else { 0 },
         rt_base_va: blob.map_or(0, |_| rt_va.0),
         entry_va: entry.0,
-        phdr_va: loader_phdrs.0,
         phdr_count: phdrs.loader_count() as u64,
-        interp_va: interp.map_or(0, |(va, _)| va.0),
-        trap_codes_va: traps.codes.0,
-        trap_code_bytes: traps.code_bytes,
-        trap_heads_va: traps.heads.0,
-        trap_count: traps.rows,
-        old_base_va: insns.base.0,
-        new_base_va: placed.code_va.0,
-        code_va: placed.code_va.0,
-        code_bytes,
-        closure_va: closure_va.0,
-        closure_bytes: closure.len() as u64,
-        blocks_va: placed.counters_va().map_or(0, |va| va.0),
-        blocks_bytes: placed.counter_bytes,
-        claims_va: claims_va.0,
-        claim_count: placed.claims.len() as u64,
-        regions_va: regions_va.0,
-        region_count: placed.regions.len() as u64,
-        restart_codes_va: restarts.codes.0,
-        restart_code_bytes: restarts.code_bytes,
-        restart_heads_va: restarts.heads.0,
-        restart_count: restarts.rows,
-        full_at: placed.full_at().map_or(0, u64::from),
-        version_codes_va: versions.codes.0,
-        version_code_bytes: versions.code_bytes,
-        version_heads_va: versions.heads.0,
-        version_count: versions.rows,
-        redirect_codes_va: redirects.codes.0,
-        redirect_code_bytes: redirects.code_bytes,
-        redirect_heads_va: redirects.heads.0,
-        redirect_count: redirects.rows,
+        ..ro.module_info(from)
     };
     let info_bytes = module_info_bytes(&info);
-    ro.put(info_va, &info_bytes);
-
-    let (ro_va, ro_bytes) = (ro.va, ro.next(1) - ro.va);
-
-    if let Some((_, tags)) = &longer {
-        dynamic_symbols::lead_to(&mut file, tags);
-    }
+    file.patch(ro.offset(ro.info), &info_bytes);
+    dynamic_symbols::lead_to(&mut file, &ro.tags);
 
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
         Some(blob) => blob.place(rt_va, &info_bytes),
         None => runtime_blob::Placed { segments: Vec::new(), entry },
     };
-    // In front of a program they come first, and the kernel decides by the first part of the file where all is loaded.
-    let counter_file_bytes = if image.in_front > 0 { placed.counter_bytes } else { 0 };
-    let counters = placed.counters_va().map(|va| NewSegment {
-        va,
-        mem_bytes: placed.counter_bytes,
-        file_bytes: counter_file_bytes,
-        flags: 6,
-    });
-    let mut segments = Vec::from_iter(counters);
-    segments.extend([
-        NewSegment { va: placed.code_va, mem_bytes: code_bytes, file_bytes: code_bytes, flags: 5 },
-        NewSegment { va: ro_va, mem_bytes: ro_bytes, file_bytes: ro_bytes, flags: 4 },
-    ]);
-    segments.extend(rt.segments.iter().map(|s| NewSegment {
-        va: s.va,
-        mem_bytes: s.mem_bytes,
-        file_bytes: s.bytes.len() as u64,
-        flags: s.flags,
-    }));
+    let segments = new_segments(image, placed, &ro, &rt.segments);
     let new_end = segments.iter().map(|s| s.va + s.mem_bytes).max().expect("there is new code");
     let new_span = (new_end - new_code_at(image)).next_multiple_of(4096);
     if image.in_front > 0 && new_span >= image.in_front {
@@ -457,48 +351,31 @@ pub fn write(
             image.name, image.in_front
         )));
     }
-    // What has no bytes in the file needs an offset all the same.
-    let mut offsets = Vec::from_iter(counters.map(|c| match c.file_bytes {
+    // Code and tables stand in the file. What has no bytes there needs an offset all the same.
+    let (counters, others) = segments.split_at(usize::from(placed.counter_bytes > 0));
+    let mut offsets = Vec::from_iter(counters.iter().map(|c| match c.file_bytes {
         0 => code_off,
         bytes => append_page(&mut file, c.va, &vec![0; bytes as usize]),
     }));
-    let added = offsets.len() + 2;
-    offsets.extend([code_off, ro_off]);
-    for s in &rt.segments {
-        offsets.push(append_page(&mut file, s.va, &s.bytes));
-    }
+    offsets.extend([code_off, ro.off]);
+    offsets.extend(rt.segments.iter().map(|s| append_page(&mut file, s.va, &s.bytes)));
+    debug_assert_eq!(offsets.len(), counters.len() + others.len());
     let at = headers::Places {
-        kernel: kernel_phdrs,
-        loader: loader_phdrs,
-        interp,
-        eh_frame_hdr: built.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
-        info: info_va,
+        kernel: ro.kernel_phdrs,
+        loader: ro.loader_phdrs,
+        interp: ro.interp,
+        eh_frame_hdr: ro.frames.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
+        info: ro.info,
     };
     let shift = phdrs.shift(image.in_front);
-    let tables = phdrs.render(&segments, &offsets, &at, (ro_va, ro_off), shift);
-    for (va, bytes) in [(kernel_phdrs, &tables.kernel), (loader_phdrs, &tables.loader)] {
-        file.patch(ro_off + (va - ro_va), bytes);
+    let tables = phdrs.render(&segments, &offsets, &at, (ro.va, ro.off), shift);
+    for (va, bytes) in [(ro.kernel_phdrs, &tables.kernel), (ro.loader_phdrs, &tables.loader)] {
+        file.patch(ro.offset(va), bytes);
     }
-    let sections = new_sections(
-        placed,
-        (code_off, code_bytes),
-        (ro_va, ro_off),
-        info_va,
-        &traps,
-        &restarts,
-        claims_va,
-        built.as_ref(),
-        &rt.segments,
-        &offsets[added..],
-        [
-            blocks.map(|b| (block_recorder::SECTION, b)),
-            records.map(|r| (accesses::SECTION, r)),
-            longer.map(|(symbols, _)| (dynamic_symbols::SECTION, symbols)),
-        ],
-    );
+    let sections = new_sections(placed, code_off, &ro, &rt.segments, &offsets[counters.len() + 2..]);
     // Behind everything that is loaded: what is appended here must not move it.
-    let debug = rewrite::rewrite(&mut file, image, &map);
-    let stubs = built.as_mut().map(|f| std::mem::take(&mut f.stubs)).unwrap_or_default();
+    let debug = rewrite::rewrite(&mut file, image, &Map { image, insns, placed, full: false });
+    let stubs = ro.frames.as_mut().map(|f| std::mem::take(&mut f.stubs)).unwrap_or_default();
     let mut header = headers::write_sections(
         &mut file,
         image,
@@ -513,15 +390,15 @@ pub fn write(
         },
     )?;
     let (table, count) = match blob {
-        Some(_) => (kernel_phdrs, phdrs.kernel_count()),
-        None => (loader_phdrs, phdrs.loader_count()),
+        Some(_) => (ro.kernel_phdrs, phdrs.kernel_count()),
+        None => (ro.loader_phdrs, phdrs.loader_count()),
     };
     // Behind the table of section headers, and at the file's end: where the program may look for them.
     for piece in image.attached.chunks(PIECE_BYTES) {
         file.extend(piece);
         image.give_back();
     }
-    headers::patch_header(&mut header, rt.entry + shift, ro_off + (table - ro_va), count);
+    headers::patch_header(&mut header, rt.entry + shift, ro.offset(table), count);
     file.patch(0, &header);
     let file_bytes = file.len();
     file.finish()?;
@@ -530,9 +407,201 @@ pub fn write(
         springboards: left.springboards,
         short: left.short,
         crowded: left.crowded,
-        frames_dropped,
+        frames_dropped: ro.frames.map_or(Vec::new(), |f| f.report.dropped),
         new_span,
     })
+}
+
+/// The input's bytes, and what makes offsets addresses.
+fn copy_input(file: &mut Output, image: &Image, placed: &Placed) -> Result<()> {
+    file.expect_room((image.data.len() + image.attached.len()) as u64)?;
+    for piece in image.data.chunks(PIECE_BYTES) {
+        file.extend(piece);
+        image.give_back();
+    }
+    if image.pie && image.in_front == 0 {
+        // A dynamic loader finds a library's program headers, which are behind the code, at its load address plus e_phoff, so their place in the
+        // file must be that in memory.
+        let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
+        let wanted = placed.code_va - image.base;
+        if (file.len()..file.len() + most).contains(&wanted) {
+            file.fill_to(wanted);
+        }
+    }
+    Ok(())
+}
+
+/// The new read-only segment, and where in it each thing stands. Program headers and module info are room, to be filled in.
+struct Contents {
+    va: Vaddr,
+    off: u64,
+    bytes: u64,
+    interp: Option<(Vaddr, u64)>,
+    kernel_phdrs: Vaddr,
+    loader_phdrs: Vaddr,
+    info: Vaddr,
+    closure: (Vaddr, u64),
+    traps: Table,
+    restarts: Table,
+    versions: Table,
+    redirects: Table,
+    claims: Vaddr,
+    regions: Vaddr,
+    frames: Option<Frames>,
+    dynamic_symbols: Option<(Vaddr, u64)>,
+    /// What leads to these: new values, and where they stand in the file.
+    tags: Vec<(FileOff, Vaddr)>,
+    /// Sections for Blizzard's own commands.
+    records: [Option<(&'static str, (Vaddr, u64))>; 2],
+}
+
+impl Contents {
+    fn write(
+        file: &mut Output,
+        from: Sources,
+        frame_input: Option<&eh_frame::Input>,
+        phdrs: &PhdrPlan,
+        closure: &[u8],
+        left: &springboards::Left,
+    ) -> Result<Contents> {
+        let Sources { image, insns, placed, direct } = from;
+        let has_versions = placed.versions.are_two();
+        let off = append_page(file, placed.rodata_va, &placed.rodata);
+        let mut ro = ReadOnly { va: placed.rodata_va, start: off, file };
+        let interp = image.interp.as_ref().map(|path| {
+            let bytes = [path.as_bytes(), &[0]].concat();
+            (ro.push(8, &bytes), bytes.len() as u64)
+        });
+        let kernel_phdrs = ro.reserve(8, phdrs.kernel_bytes());
+        let loader_phdrs = ro.reserve(8, phdrs.loader_bytes());
+        let info = ro.reserve(8, size_of::<ModuleInfo>());
+        let closure_va = if closure.is_empty() { Vaddr(0) } else { ro.push(1, closure) };
+        let blocks = (!placed.blocks.is_empty()).then(|| (ro.push(1, &placed.blocks), placed.blocks.len() as u64));
+        let accesses = has_versions.then(|| {
+            let codes = [&Object::of(image.data).0, &placed.accesses[..]].concat();
+            (ro.push(1, &codes), codes.len() as u64)
+        });
+        let traps = tables::write_trap_map(&mut ro, left.traps(insns, placed));
+        debug_assert_eq!(traps.rows, left.trap_count(insns) as u64);
+        let restarts = tables::write_restarts(&mut ro, placed.restarts());
+        let mut version_table = |rows: &[TrapEntry]| match has_versions {
+            true => tables::write_trap_map(&mut ro, rows.iter().copied()),
+            false => Table::none(),
+        };
+        let versions = version_table(&placed.to_full);
+        let redirects = version_table(&placed.redirected);
+        let claims = ro.reserve(4, 0);
+        for c in &placed.claims {
+            [c.access, c.cover, c.reason].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
+        }
+        let regions = ro.next(4);
+        for r in &placed.regions {
+            [r.start, r.end, r.group].iter().for_each(|w| ro.file.extend(&w.to_le_bytes()));
+        }
+        let map = Map { image, insns, placed, full: false };
+        let full = Map { full: true, ..map };
+        let maps: &[&dyn CodeMap] = if has_versions { &[&map, &full] } else { &[&map] };
+        let tails = placed.tails();
+        let frames = frame_input.map(|input| build::build(input, maps, &tails, ro.next(16))).transpose()?;
+        if let Some(f) = &frames {
+            for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
+                ro.put(*va, bytes);
+            }
+        }
+        let longer = Longer::new(image, insns, placed, direct).map(|longer| longer.place(&mut ro));
+        let (dynamic_symbols, tags) = longer.map_or((None, Vec::new()), |(symbols, tags)| (Some(symbols), tags));
+        Ok(Contents {
+            va: ro.va,
+            off,
+            bytes: ro.next(1) - ro.va,
+            interp,
+            kernel_phdrs,
+            loader_phdrs,
+            info,
+            closure: (closure_va, closure.len() as u64),
+            traps,
+            restarts,
+            versions,
+            redirects,
+            claims,
+            regions,
+            frames,
+            dynamic_symbols,
+            tags,
+            records: [blocks.map(|b| (block_recorder::SECTION, b)), accesses.map(|r| (accesses::SECTION, r))],
+        })
+    }
+
+    /// Where an address of the segment is in the file.
+    fn offset(&self, va: Vaddr) -> u64 {
+        self.off + (va - self.va)
+    }
+
+    /// What the runtime is told of new code and tables; the rest is zero.
+    fn module_info(&self, from: Sources) -> ModuleInfo {
+        let Sources { insns, placed, .. } = from;
+        ModuleInfo {
+            magic: contract::MODULE_MAGIC,
+            flags: 0,
+            rt_base_va: 0,
+            entry_va: 0,
+            phdr_va: self.loader_phdrs.0,
+            phdr_count: 0,
+            interp_va: self.interp.map_or(0, |(va, _)| va.0),
+            trap_codes_va: self.traps.codes.0,
+            trap_code_bytes: self.traps.code_bytes,
+            trap_heads_va: self.traps.heads.0,
+            trap_count: self.traps.rows,
+            old_base_va: insns.base.0,
+            new_base_va: placed.code_va.0,
+            code_va: placed.code_va.0,
+            code_bytes: placed.code_bytes,
+            closure_va: self.closure.0.0,
+            closure_bytes: self.closure.1,
+            blocks_va: placed.counters_va().map_or(0, |va| va.0),
+            blocks_bytes: placed.counter_bytes,
+            claims_va: self.claims.0,
+            claim_count: placed.claims.len() as u64,
+            regions_va: self.regions.0,
+            region_count: placed.regions.len() as u64,
+            restart_codes_va: self.restarts.codes.0,
+            restart_code_bytes: self.restarts.code_bytes,
+            restart_heads_va: self.restarts.heads.0,
+            restart_count: self.restarts.rows,
+            full_at: placed.full_at().map_or(0, u64::from),
+            version_codes_va: self.versions.codes.0,
+            version_code_bytes: self.versions.code_bytes,
+            version_heads_va: self.versions.heads.0,
+            version_count: self.versions.rows,
+            redirect_codes_va: self.redirects.codes.0,
+            redirect_code_bytes: self.redirects.code_bytes,
+            redirect_heads_va: self.redirects.heads.0,
+            redirect_count: self.redirects.rows,
+        }
+    }
+}
+
+/// Counters of blocks, if there are any, then code, tables, runtime.
+fn new_segments(image: &Image, placed: &Placed, ro: &Contents, rt: &[PlacedSegment]) -> Vec<NewSegment> {
+    let counters = placed.counters_va().map(|va| NewSegment {
+        va,
+        mem_bytes: placed.counter_bytes,
+        // In front of a program they come first, and the kernel decides by the first part of the file where all is loaded.
+        file_bytes: if image.in_front > 0 { placed.counter_bytes } else { 0 },
+        flags: 6,
+    });
+    let mut segments = Vec::from_iter(counters);
+    segments.extend([
+        NewSegment { va: placed.code_va, mem_bytes: placed.code_bytes, file_bytes: placed.code_bytes, flags: 5 },
+        NewSegment { va: ro.va, mem_bytes: ro.bytes, file_bytes: ro.bytes, flags: 4 },
+    ]);
+    segments.extend(rt.iter().map(|s| NewSegment {
+        va: s.va,
+        mem_bytes: s.mem_bytes,
+        file_bytes: s.bytes.len() as u64,
+        flags: s.flags,
+    }));
+    segments
 }
 
 fn flags(o: &Options) -> u64 {
@@ -546,28 +615,22 @@ fn flags(o: &Options) -> u64 {
         | bit(o.access == Access::Guard, module_flags::GUARD)
 }
 
-#[allow(clippy::too_many_arguments)]
 fn new_sections(
     placed: &Placed,
-    (code_off, code_bytes): (u64, u64),
-    (ro_va, ro_off): (Vaddr, u64),
-    info_va: Vaddr,
-    traps: &Table,
-    restarts: &Table,
-    claims_va: Vaddr,
-    built: Option<&Frames>,
+    code_off: u64,
+    ro: &Contents,
     rt: &[PlacedSegment],
     rt_offsets: &[u64],
-    records: [Option<(&str, (Vaddr, u64))>; 3],
 ) -> Vec<NewSection> {
     let cold = u64::from(placed.cold_at);
     let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {
         name: name.to_owned(),
         kind: SectionKind::ReadOnly,
         va,
-        off: ro_off + (va - ro_va),
+        off: ro.offset(va),
         bytes,
     };
+    let of_table = |name: &str, table: &Table| in_ro(name, table.codes, table.end - table.codes);
     let mut out = vec![
         NewSection {
             name: ".blizzard.text".into(),
@@ -581,27 +644,29 @@ fn new_sections(
             kind: SectionKind::Code,
             va: placed.code_va + cold,
             off: code_off + cold,
-            bytes: code_bytes - cold,
+            bytes: placed.code_bytes - cold,
         },
         in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
-        in_ro(contract::INFO_SECTION, info_va, size_of::<ModuleInfo>() as u64),
-        in_ro(".blizzard.traps", traps.codes, traps.end - traps.codes),
+        in_ro(contract::INFO_SECTION, ro.info, size_of::<ModuleInfo>() as u64),
+        of_table(".blizzard.traps", &ro.traps),
     ];
-    if restarts.rows > 0 {
-        out.push(in_ro(tables::RESTARTS, restarts.codes, restarts.end - restarts.codes));
+    if ro.restarts.rows > 0 {
+        out.push(of_table(tables::RESTARTS, &ro.restarts));
     }
     if !placed.claims.is_empty() {
         let bytes = 12 * (placed.claims.len() + placed.regions.len()) as u64;
-        out.push(in_ro(contract::CLAIMS_SECTION, claims_va, bytes));
+        out.push(in_ro(contract::CLAIMS_SECTION, ro.claims, bytes));
     }
-    if let Some(f) = built {
+    if let Some(f) = &ro.frames {
         for (name, (va, bytes)) in
             [(".eh_frame_hdr", &f.eh_frame_hdr), (".eh_frame", &f.eh_frame), (".gcc_except_table", &f.gcc_except_table)]
         {
             out.push(in_ro(name, *va, bytes.len() as u64));
         }
     }
-    out.extend(records.into_iter().flatten().map(|(name, (va, bytes))| in_ro(name, va, bytes)));
+    let symbols = ro.dynamic_symbols.map(|symbols| (dynamic_symbols::SECTION, symbols));
+    let records = ro.records.into_iter().flatten().chain(symbols);
+    out.extend(records.map(|(name, (va, bytes))| in_ro(name, va, bytes)));
     for (s, &off) in rt.iter().zip(rt_offsets) {
         let (name, kind) = match s.flags {
             5 => (headers::RUNTIME_TEXT, SectionKind::Code),

@@ -2,7 +2,7 @@
 //!
 //! Input: the file's bytes, and if wanted the file that was rewritten; no plan. Output: an [`Audit`]. It shares no code with the stages that
 //! plan and emit checks; what both use (the runtime's contract, names of functions that never return) and what a mistake there would do,
-//! `rewriter/DESIGN.md` lists under "What it shares". It decodes with Capstone and derives
+//! `DESIGN.md` lists under "What it shares". It decodes with Capstone and derives
 //! anew what each instruction accesses, which accesses need no check, what is live, and what each inserted sequence does.
 //!
 //! **Invariant:** whatever the audit does not understand is a finding. An instruction of the new code is accepted only as

@@ -132,8 +132,8 @@ pub(crate) fn audit_against(
     entries.retain(|va| m.parts.binary_search(va).is_err() || named.binary_search(va).is_ok());
     entries.extend(m.pads.iter().map(|p| p.pad));
     let returns = Returns::solve(&m, &text, &sites, |va| text.at(va).map(|_| va).or_else(|| old.new_address(&m, va)));
-    let apart = |read| versions.as_ref().and_then(|v| flow::apart(v, read));
-    let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors, &apart);
+    let table_distance = |read| versions.as_ref().and_then(|v| flow::table_distance(v, read));
+    let tables = tables::find(&m, &text, &sites, &returns, &entries, &descriptors, &table_distance);
     for (va, problem) in &tables.problems {
         audit.finding(*va, m.place(*va), problem.clone());
     }

@@ -85,7 +85,7 @@ const _: () = {
 /// may touch two. Private memory reads 0 from the zero page.
 pub mod guard_tags {
     /// Own block: nobody may use it.
-    pub const INVALID: u8 = super::TAG_INVALID;
+    pub const INVALID: u8 = crate::addresses::TAG_INVALID;
     /// Own block: a request is on its way.
     pub const BUSY: u8 = 2;
     /// Own block: loads may go on.

@@ -1,4 +1,6 @@
 //! The file in which the basic blocks of a counting rewrite are counted.
+//!
+//! Written by the nodes of a program that was rewritten to count; read by `blizzard overhead` when it has ended.
 
 /// First bytes of a [`BlocksHeader`] ("BLZBLKS1").
 pub const BLOCKS_MAGIC: u64 = u64::from_le_bytes(*b"BLZBLKS1");

@@ -1,6 +1,7 @@
 //! The shared context page of a node: what its peers, the launcher and inserted code read and write.
 
 use crate::addresses::{CONTEXT_BYTES, CONTEXT_SHARED};
+use crate::limits::LOWER_ARENAS;
 
 /// The doorbell (u32): nonzero when a peer wants this node to run handlers. Polls test it.
 pub const POLL_WORD: u64 = CONTEXT_SHARED;
@@ -206,7 +207,7 @@ pub struct SharedContext {
 }
 
 /// Arenas of one node at most.
-pub const OWN_ARENAS: usize = 2 * crate::LOWER_ARENAS;
+pub const OWN_ARENAS: usize = 2 * LOWER_ARENAS;
 
 /// An arena of shared memory, as its owner keeps it, for the launcher, which looks up what an address belongs to.
 #[repr(C)]

@@ -3,7 +3,7 @@
 //! It lies in the shared region: a head, and for each node a [`StoreRecord`] for each word of the segment. Pages that nobody uses cost no memory.
 
 use crate::addresses::CONTEXT_BYTES;
-use crate::run::MAX_NODES;
+use crate::limits::MAX_NODES;
 
 /// Bytes that one record is about.
 pub const PROMISE_WORD_BYTES: u64 = 8;

@@ -8,7 +8,7 @@
 //! stand in front of the access; those of the others two, with the distance of the check from the access of the row before in front. Numbers are in
 //! unsigned LEB128 (DWARF 5, section 7.6).
 
-use crate::RestartHead;
+use crate::module::RestartHead;
 
 /// Rows of a group. The last group may have fewer.
 pub const GROUP: usize = 64;

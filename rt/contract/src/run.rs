@@ -1,6 +1,11 @@
 //! The shared region of a run: what the launcher tells every node.
+//!
+//! Purpose: [`RegionHeader`] at the region's beginning, and the environment variables that lead a node to it. Input: what the user wants of the run. Output: the layout.
+//! **Invariant**: no part of the region overlaps another; the header fits into the bytes of a context page.
 
-use crate::addresses::{BLOCK_BYTES, BLOCK_MAX_BYTES, CONTEXT_BYTES, USER_BYTES};
+use crate::addresses::{BLOCK_BYTES, CONTEXT_BYTES, USER_BYTES};
+use crate::limits::LOWER_ARENAS;
+use crate::promises::promises_bytes;
 
 /// Environment variable by which the launcher tells a node who it is: `fd=<region fd>,node=<number>`, and where blocks are counted
 /// `,blocks=<fd of a file as [`BlocksHeader`] describes it>`. The runtime removes it before the program sees its environment.
@@ -10,14 +15,6 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
 /// First bytes of the shared region ("BLZREGNA").
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGNA");
-/// Most nodes of one run.
-pub const MAX_NODES: usize = 64;
-/// Block sizes that there are.
-pub const BLOCK_SIZES: usize = (BLOCK_MAX_BYTES / BLOCK_BYTES).ilog2() as usize + 1;
-/// Most arenas of the lower half of the segment: for each protocol round-robin homes, then first touch, by block size.
-pub const LOWER_ARENAS: usize = 2 * BLOCK_SIZES * MAX_PROTOCOLS;
-/// Most coherence protocols of a runtime.
-pub const MAX_PROTOCOLS: usize = 8;
 
 /// Values of [`RegionHeader::homes`]: where the pages of `bz_alloc` have their homes.
 pub mod home_policy {
@@ -54,7 +51,7 @@ pub struct RegionHeader {
     pub abort: u32,
     /// Number of the coherence protocol, from 1: `blizzard_protocol::list` has them.
     pub protocol: u32,
-    /// 1: the launcher starts node 0 only, which creates the others by `fork` (see `crate::forks`).
+    /// 1: the launcher starts node 0 only, which creates the others by `fork` (`process::creation` of the runtime).
     pub forks: u32,
     /// Such a run only. Written once by node 0, after `fork_limits`: how many nodes are homes. 0: node 0 still runs alone.
     pub fork_homes: u32,
@@ -65,7 +62,7 @@ pub struct RegionHeader {
     pub peer_timeout_ms: u32,
     /// Most pages of other homes that a node has copies of; 0: any number.
     pub stache_pages: u32,
-    /// Bytes that change hands together where an allocation does not choose: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`].
+    /// Bytes that change hands together where an allocation does not choose: a power of two from [`BLOCK_BYTES`] to [`BLOCK_MAX_BYTES`](crate::BLOCK_MAX_BYTES).
     pub block_bytes: u32,
     /// See [`home_policy`].
     pub homes: u32,
@@ -212,7 +209,7 @@ impl RegionHeader {
     /// Makes room for what [`promises_off`](Self::promises_off) names. Comes before [`RegionHeader::add_rules`].
     pub const fn add_promises(&mut self) {
         self.promises_off = self.total_bytes.next_multiple_of(CONTEXT_BYTES);
-        self.total_bytes = self.promises_off + crate::promises_bytes(self.nodes, self.segment_bytes);
+        self.total_bytes = self.promises_off + promises_bytes(self.nodes, self.segment_bytes);
     }
 
     /// Makes room for a table of so many bytes.

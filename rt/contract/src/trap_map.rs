@@ -13,7 +13,7 @@
 //! | `o0 nn` | the same, with *nn* bytes of new code |
 //! | `00`, eight bytes | at the offsets that follow, old and new (u32 each, little endian) |
 
-use crate::{TrapEntry, TrapHead};
+use crate::module::{TrapEntry, TrapHead};
 
 /// Rows of a group. The last group may have fewer.
 pub const GROUP: usize = 64;

@@ -6,6 +6,8 @@
 //! * a module imports from folders and files above its own in each list that is in order, and from its siblings;
 //! * no modules import each other, not even over others;
 //! * a path names its module from the crate on, so that the reader sees it;
+//! * a module is named in the list of its folder;
+//! * a file opens with what it is about;
 //! * a `mod.rs` holds no code;
 //! * a folder has at most [`SIBLINGS`] entries.
 
@@ -70,10 +72,12 @@ impl Tree {
         Tree { files, root }
     }
 
-    /// The same with a line more at the beginning of a file, which may be a new one.
+    /// The same with a line more behind what a file opens with. The file may be a new one.
     #[must_use]
     pub fn with(mut self, file: &str, line: &str) -> Tree {
-        self.files.entry(file.to_owned()).or_default().insert_str(0, &format!("{line}\n"));
+        let text = self.files.entry(file.to_owned()).or_default();
+        let opening = text.split_inclusive('\n').take_while(|line| line.starts_with("//!")).map(str::len).sum();
+        text.insert_str(opening, &format!("{line}\n"));
         self
     }
 
@@ -102,6 +106,7 @@ impl Tree {
             problems.push(format!("these import each other: {}", cycle.join(", ")));
         }
         self.check_lists(&mut problems);
+        self.check_openings(&mut problems);
         self.check_folders(&mut problems);
         problems
     }
@@ -135,8 +140,8 @@ impl Tree {
         let text = self.files.get(&file).map_or("", String::as_str);
         let name = |line: &str| Some(line.split_once("mod ")?.1.strip_suffix(';')?.to_owned());
         let lines: Vec<Option<String>> = code(text).lines().map(name).collect();
-        let apart = lines.windows(2).all(|pair| pair[0].is_none() || pair[1].is_none());
-        (lines.into_iter().flatten().collect(), apart || is_root)
+        let is_spaced = lines.windows(2).all(|pair| pair[0].is_none() || pair[1].is_none());
+        (lines.into_iter().flatten().collect(), is_spaced || is_root)
     }
 
     /// Whether `import` stands below `module` in the list of the innermost folder that holds both, if that is in order.
@@ -150,6 +155,16 @@ impl Tree {
     }
 
     fn check_lists(&self, problems: &mut Vec<String>) {
+        for file in self.files.keys().filter(|file| *file != "lib" && *file != "main") {
+            // A folder's list stands in the list of the folder around it.
+            let path = file.strip_suffix("/mod").unwrap_or(file);
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+            // Without a list it holds files that are data.
+            let has_list = folder.is_empty() || self.files.contains_key(&format!("{folder}/mod"));
+            if has_list && !self.list(folder).0.iter().any(|listed| listed == name) {
+                problems.push(format!("{file} is not in the list of its folder"));
+            }
+        }
         let no_code = |line: &str| {
             let line = line.trim();
             let declares =
@@ -160,6 +175,12 @@ impl Tree {
             if let Some(line) = code(text).lines().find(|line| !no_code(line)) {
                 problems.push(format!("{file} holds code: {line}"));
             }
+        }
+    }
+
+    fn check_openings(&self, problems: &mut Vec<String>) {
+        for (file, _) in self.files.iter().filter(|(_, text)| !text.starts_with("//!")) {
+            problems.push(format!("{file} does not open with what it is about"));
         }
     }
 

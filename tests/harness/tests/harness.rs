@@ -32,6 +32,7 @@ fn main() {
         gcc_may_have_the_name_cc_only,
         a_signal_is_sent_by_name_or_number,
         each_rule_of_layers_is_held,
+        a_file_without_an_opening_is_found,
         a_folder_with_too_many_files_is_found,
     ];
     run("blizzard-test-harness::harness", tests);
@@ -174,12 +175,12 @@ fn wrong_with(file: &str, line: &str) -> String {
         ("upper/a", "//! Nothing: crate::lower.\n"),
         (
             "upper/b",
-            "use crate::upper::a::{self, A};\n\n#[cfg(test)]\nmod tests {\n    use crate::lower::first::first::First;\n}\n",
+            "//! B.\nuse crate::upper::a::{self, A};\n\n#[cfg(test)]\nmod tests {\n    use crate::lower::first::first::First;\n}\n",
         ),
-        ("lower/mod", "mod first;\n\nmod second;\n"),
-        ("lower/first/mod", "mod first;\n"),
-        ("lower/first/first", "fn f() { crate::upper::b::g() }\n"),
-        ("lower/second", "use crate::{lower::first::first::First, upper::a};\n"),
+        ("lower/mod", "//! In order.\n\nmod first;\n\nmod second;\n"),
+        ("lower/first/mod", "//! One.\nmod first;\n"),
+        ("lower/first/first", "//! First.\nfn f() { crate::upper::b::g() }\n"),
+        ("lower/second", "//! Second.\nuse crate::{lower::first::first::First, upper::a};\n"),
         ("lower/tests/second", "use super::second;\n"),
     ];
     let tree = Tree::of(files.map(|(path, text)| (path.to_owned(), text.to_owned())));
@@ -207,14 +208,24 @@ fn each_rule_of_layers_is_held() {
         ("lower/second", "use super::first::first::First;", "lower/second names a module by `super`"),
         ("upper/b", "use crate::A;", "upper/b imports crate::A, of no module's file"),
         ("lower/mod", "fn f() {}", "lower/mod holds code: fn f() {}"),
+        ("lower/third", "//! Third.", "lower/third is not in the list of its folder"),
+        ("third/mod", "//! Nothing.", "third/mod is not in the list of its folder"),
     ] {
         assert_eq!(wrong_with(file, line), wanted, "{line}");
     }
     assert_eq!(wrong_with("upper/b", "pub(super) use crate::upper::a::B; // super::a"), "");
 }
 
+fn a_file_without_an_opening_is_found() {
+    let tree =
+        Tree::of([("lib", "//! A crate.\nmod a;\n"), ("a", "fn f() {}\n")].map(|(p, t)| (p.to_owned(), t.to_owned())));
+    assert_eq!(tree.problems(), ["a does not open with what it is about"]);
+}
+
 fn a_folder_with_too_many_files_is_found() {
-    let files = (0..=SIBLINGS).map(|k| (format!("folder/file{k}"), String::new()));
-    let tree = Tree::of(files.chain([("lib".to_owned(), "mod folder;".to_owned())]));
-    assert_eq!(tree.problems(), [format!("src/folder has {} entries, more than {SIBLINGS}", SIBLINGS + 1)]);
+    let files = (0..=SIBLINGS).map(|k| (format!("folder/file{k}"), "//! A file.\n".to_owned()));
+    let list = (0..=SIBLINGS).map(|k| format!("mod file{k};\n")).collect::<String>();
+    let lists = [("lib", "//! A crate.\nmod folder;".to_owned()), ("folder/mod", format!("//! A folder.\n{list}"))];
+    let tree = Tree::of(files.chain(lists.map(|(path, text)| (path.to_owned(), text))));
+    assert_eq!(tree.problems(), [format!("src/folder has {} entries, more than {SIBLINGS}", SIBLINGS + 2)]);
 }

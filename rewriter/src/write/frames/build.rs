@@ -43,7 +43,7 @@ struct Piece {
 struct Mapped {
     pieces: Vec<Piece>,
     /// For debuggers alone: programs do not unwind through the runtime.
-    apart: Vec<Piece>,
+    stubs: Vec<Piece>,
     gcc_except_table: Vec<u8>,
     report: Report,
     refused: Refused,
@@ -74,7 +74,7 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: V
         let reason = format!("its new code overlaps that of {}", units[pair[0].unit].fde.start);
         mapped.refused.add(fde.record, format!("frame of the code at {}", fde.start), reason);
     }
-    let Mapped { pieces, apart, gcc_except_table, mut report, refused, .. } = mapped;
+    let Mapped { pieces, stubs, gcc_except_table, mut report, refused, .. } = mapped;
     refused.into_result("unwind tables that cannot be moved")?;
     report.fdes = first.fdes;
     report.dropped.extend(first.dropped);
@@ -90,7 +90,7 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: V
     let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
     let eh_frame_hdr = eh_frame_hdr::write(hdr_at, eh_frame_at, &entries)?;
     Ok(Frames {
-        stubs: frames_of_stubs(input, &units, apart, tails)?,
+        stubs: frames_of_stubs(input, &units, stubs, tails)?,
         eh_frame_hdr: (hdr_at, eh_frame_hdr),
         eh_frame: (eh_frame_at, eh_frame),
         gcc_except_table: (at, gcc_except_table),
@@ -170,7 +170,7 @@ fn map_unit(
     let moved = !calls.is_empty() || runs.iter().any(|run| !map.stack_moves(run.new.clone()).is_empty());
     let rules = if moved { Some(Rules::initial(input, fde)?) } else { None };
     if let Some(rules) = &rules {
-        apart(index, steps, &calls, rules, out);
+        add_stubs(index, steps, &calls, rules, out);
     }
     out.report.split += usize::from(parts.len() > 1);
     let tables = unit.lsda.as_ref().map(|lsda| Ok::<_, String>((lsda, lsda.tables()?))).transpose()?;
@@ -215,7 +215,7 @@ fn map_unit(
 
 /// Adds pieces for calls that stand apart, which the old code's rows describe: one, if the calls stand in the old order and no tail between them. A row is new
 /// where something differs.
-fn apart(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, out: &mut Mapped) {
+fn add_stubs(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, out: &mut Mapped) {
     while let Some(first) = calls.first() {
         let start = first.end.0 - 1;
         let (mut rules, mut placed, mut done, mut lower, mut taken) = (initial.clone(), Vec::new(), 0, 0, 0);
@@ -241,17 +241,17 @@ fn apart(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, 
             (done, taken) = (hold, taken + 1);
         }
         let end = calls[taken - 1].end;
-        out.apart.push(Piece { unit, start: Vaddr(start), end, lsda: None, steps: placed });
+        out.stubs.push(Piece { unit, start: Vaddr(start), end, lsda: None, steps: placed });
         calls = &calls[taken..];
     }
 }
 
 /// `.debug_frame` for calls that stand apart and for tails; empty: there are none.
-fn frames_of_stubs(input: &Input, units: &[Unit], apart: Vec<Piece>, tails: &[(Vaddr, u32)]) -> Result<Vec<u8>> {
-    if apart.is_empty() && tails.is_empty() {
+fn frames_of_stubs(input: &Input, units: &[Unit], stubs: Vec<Piece>, tails: &[(Vaddr, u32)]) -> Result<Vec<u8>> {
+    if stubs.is_empty() && tails.is_empty() {
         return Ok(Vec::new());
     }
-    let mut table = table(input, units, apart, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
+    let mut table = table(input, units, stubs, Vaddr(0), DW_EH_PE_absptr, &|at| at)?;
     let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
     let mut cie = CommonInformationEntry::new(encoding, 1, -8, X86_64::RA);
     cie.add_instruction(CallFrameInstruction::Cfa(X86_64::RSP, 8));

@@ -138,7 +138,7 @@ pub fn find(
     returns: &Returns,
     entries: &[u64],
     descriptors: &[u64],
-    apart: &dyn Fn(usize) -> Option<u64>,
+    table_distance: &dyn Fn(usize) -> Option<u64>,
 ) -> Tables {
     let mut tables = Tables::default();
     let Some(ro) = &m.rodata else { return tables };
@@ -151,7 +151,7 @@ pub fn find(
     let mut finder = Finder::new(m, text, sites, returns, entries);
     let all = ro.va..ro.va + ro.data.len() as u64;
     let tables_of = |found: &BTreeMap<usize, Found>| {
-        read(ro.data, ro.va, text, found, &extents(all.clone(), &trap_map, found, descriptors, apart))
+        read(ro.data, ro.va, text, found, &extents(all.clone(), &trap_map, found, descriptors, table_distance))
     };
     // First what is a table as long as only the tables before it are known, then what still is when all are.
     let mut found: BTreeMap<usize, Found> = BTreeMap::new();
@@ -181,7 +181,7 @@ pub fn find(
     }
     let bound = |&(read, t): &(usize, usize)| Some((read, finder.bound(read, tables.list[t].form.width())?));
     tables.bounds = tables.reads.iter().filter_map(bound).collect();
-    account(ro.data, ro.va, &trap_map, descriptors, apart, &mut tables);
+    account(ro.data, ro.va, &trap_map, descriptors, table_distance, &mut tables);
     tables
 }
 
@@ -191,10 +191,10 @@ fn extents(
     trap_map: &Range<u64>,
     found: &BTreeMap<usize, Found>,
     descriptors: &[u64],
-    apart: &dyn Fn(usize) -> Option<u64>,
+    table_distance: &dyn Fn(usize) -> Option<u64>,
 ) -> BTreeMap<u64, u64> {
     let mut starts: Vec<u64> = found.values().map(|f| f.0).chain(descriptors.iter().copied()).collect();
-    starts.extend(found.values().filter_map(|f| Some(f.0.wrapping_add(apart(f.2)?))));
+    starts.extend(found.values().filter_map(|f| Some(f.0.wrapping_add(table_distance(f.2)?))));
     starts.extend([trap_map.start, all.end]);
     starts.sort_unstable();
     starts.dedup();
@@ -231,14 +231,16 @@ fn account(
     va: u64,
     trap_map: &Range<u64>,
     descriptors: &[u64],
-    apart: &dyn Fn(usize) -> Option<u64>,
+    table_distance: &dyn Fn(usize) -> Option<u64>,
     tables: &mut Tables,
 ) {
     let mut known: Vec<Range<u64>> = descriptors.iter().map(|&d| d..d + 16).collect();
     known.push(trap_map.clone());
     let range = |t: &Table, va: u64| va..va.saturating_add((t.targets.len() * t.form.width()) as u64);
     known.extend(tables.list.iter().map(|t| range(t, t.va)));
-    let twin = |&(read, t): &(usize, usize)| Some(range(&tables.list[t], tables.list[t].va.wrapping_add(apart(read)?)));
+    let twin = |&(read, t): &(usize, usize)| {
+        Some(range(&tables.list[t], tables.list[t].va.wrapping_add(table_distance(read)?)))
+    };
     known.extend(tables.reads.iter().filter_map(twin));
     known.sort_by_key(|r| r.start);
     let end = va + data.len() as u64;

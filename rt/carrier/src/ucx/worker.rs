@@ -226,18 +226,7 @@ impl Worker {
     /// # Errors
     /// UCX's: the connection is broken.
     pub fn send(&mut self, peer: usize, bytes: Vec<u8>) -> Result<(), String> {
-        let params = RequestParams {
-            op_attr_mask: OP_ATTR_FIELD_FLAGS,
-            flags: AM_SEND_FLAG_EAGER,
-            request: ptr::null_mut(),
-            callback: ptr::null_mut(),
-            datatype: 0,
-            user_data: ptr::null_mut(),
-            reply_buffer: ptr::null_mut(),
-            memory_type: 0,
-            recv_info: ptr::null_mut(),
-            memh: ptr::null_mut(),
-        };
+        let params = with_flags(AM_SEND_FLAG_EAGER);
         let to = &mut self.peers[peer];
         // SAFETY: the buffer's memory stays where it is until the request is over.
         let request = unsafe {
@@ -307,22 +296,27 @@ impl Worker {
     }
 }
 
+/// Parameters of a request: these flags, and nothing else that is not usual.
+fn with_flags(flags: u32) -> RequestParams {
+    RequestParams {
+        op_attr_mask: OP_ATTR_FIELD_FLAGS,
+        flags,
+        request: ptr::null_mut(),
+        callback: ptr::null_mut(),
+        datatype: 0,
+        user_data: ptr::null_mut(),
+        reply_buffer: ptr::null_mut(),
+        memory_type: 0,
+        recv_info: ptr::null_mut(),
+        memh: ptr::null_mut(),
+    }
+}
+
 impl Drop for Worker {
     /// Closes the connections at once: what is still to be sent is nobody's any more.
     fn drop(&mut self) {
         let api = self.library.functions;
-        let params = RequestParams {
-            op_attr_mask: OP_ATTR_FIELD_FLAGS,
-            flags: EP_CLOSE_FLAG_FORCE,
-            request: ptr::null_mut(),
-            callback: ptr::null_mut(),
-            datatype: 0,
-            user_data: ptr::null_mut(),
-            reply_buffer: ptr::null_mut(),
-            memory_type: 0,
-            recv_info: ptr::null_mut(),
-            memh: ptr::null_mut(),
-        };
+        let params = with_flags(EP_CLOSE_FLAG_FORCE);
         // SAFETY: each endpoint is closed once; requests are looked at until they are over and then given back.
         unsafe {
             for peer in &mut self.peers {

@@ -1,4 +1,7 @@
 //! Messages of protocols: their rows, and one that has arrived.
+//!
+//! Purpose: the engine and the runtime know of a message what its [`Row`] says, and no more. Input: the messages of a protocol. Output: their rows.
+//! **Invariant**: the row of message `n` of a protocol is at place `n - 1`.
 
 use crate::ids::{Data, NodeId};
 use crate::port::{MESSAGES, Port};
@@ -24,27 +27,40 @@ pub struct Row {
     pub is_answer: bool,
 }
 
-/// The rows of all messages of a protocol, which are numbered from 1.
-macro_rules! rows {
-    ($Msg:ident, $names:expr) => {{
-        const EMPTY: $crate::protocol::messages::Row =
-            $crate::protocol::messages::Row { name: "", is_for_home: false, carries_data: false, is_answer: false };
-        let mut rows = [EMPTY; $Msg::ALL.len()];
-        let mut at = 0;
-        while at < rows.len() {
-            let msg = $Msg::ALL[at];
-            rows[at] = $crate::protocol::messages::Row {
-                name: $names[at],
-                is_for_home: msg.is_for_home(),
-                carries_data: msg.carries_data(),
-                is_answer: msg.is_answer(),
-            };
-            at += 1;
+/// Declares the messages of a protocol, numbered from 1, and `MESSAGES`, their rows. The enum says the rest: `is_for_home`, `carries_data`, `is_answer`.
+macro_rules! messages {
+    ($(#[$meta:meta])* pub enum $Msg:ident { $($(#[$of:meta])* $Variant:ident $(= $number:literal)?,)* }) => {
+        blizzard_contract::listed! {
+            $(#[$meta])*
+            #[repr(u8)]
+            pub enum $Msg { $($(#[$of])* $Variant $(= $number)?,)* }
         }
-        rows
-    }};
+
+        impl $Msg {
+            /// `None` for a byte that is no message.
+            pub const fn from_byte(byte: u8) -> Option<$Msg> {
+                if byte >= 1 && byte as usize <= $Msg::ALL.len() { Some($Msg::ALL[byte as usize - 1]) } else { None }
+            }
+
+            pub const fn byte(self) -> u8 {
+                self as u8
+            }
+
+            const fn row(self, name: &'static str) -> $crate::protocol::messages::Row {
+                $crate::protocol::messages::Row {
+                    name,
+                    is_for_home: self.is_for_home(),
+                    carries_data: self.carries_data(),
+                    is_answer: self.is_answer(),
+                }
+            }
+        }
+
+        /// By number, from 1.
+        pub const MESSAGES: &[$crate::protocol::messages::Row] = &[$($Msg::$Variant.row(stringify!($Variant)),)*];
+    };
 }
-pub(crate) use rows;
+pub(crate) use messages;
 
 /// A message about a block.
 #[derive(Clone, Copy, Debug)]

@@ -52,14 +52,18 @@ pub trait Protocol<M: Storage>: Sized {
     /// Whether anything of any block is.
     fn has_outstanding(&self) -> bool;
 
-    /// Whether it makes sense to ask for a block before it is missed, and the protocol knows such requests.
-    fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool;
+    /// Whether it makes sense to ask for a block before it is missed. A protocol without requests ahead has this and the next two functions as they are.
+    fn is_worth_asking(&self, _port: &impl Port, _site: &Site) -> bool {
+        false
+    }
 
     /// Whether one more such request may be outstanding.
-    fn may_ask(&self) -> bool;
+    fn may_ask(&self) -> bool {
+        false
+    }
 
     /// Asks for a block that nobody waits for yet.
-    fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool);
+    fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _store: bool) {}
 
     /// Whether a miss waits for the answer to an outstanding request instead of making its own.
     fn joins(&self, _block: Block) -> bool {

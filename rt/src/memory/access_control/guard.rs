@@ -35,14 +35,14 @@ impl Guard {
     pub const PROGRAM: Guard = Guard { tags: TAGS };
 
     /// The program's shared memory, the tags of the segment and of the block behind it at `tags`.
-    pub const fn apart(tags: u64) -> Guard {
+    pub const fn with_tags_at(tags: u64) -> Guard {
         Guard { tags: tags - (SEGMENT_BASE >> BLOCK_SHIFT) }
     }
 
     #[inline]
     fn cell(&self, addr: u64) -> &'static AtomicU8 {
         let at = self.tags + (addr >> BLOCK_SHIFT);
-        // SAFETY: the table covers all addresses that programs have; where tags lie apart, `apart`'s caller asks for those of the segment alone.
+        // SAFETY: the table covers all addresses that programs have; where tags lie apart, `with_tags_at`'s caller asks for those of the segment alone.
         unsafe { AtomicU8::from_ptr(at as *mut u8) }
     }
 

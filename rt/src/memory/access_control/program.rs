@@ -78,7 +78,7 @@ pub unsafe fn keep_tags_apart(fd: i32, header: &RegionHeader) -> Result<(), MapE
 pub fn segment() -> Chosen {
     match APART.load(Ordering::Relaxed) {
         0 => PROGRAM,
-        tags => Chosen::apart(tags),
+        tags => Chosen::with_tags_at(tags),
     }
 }
 

@@ -34,7 +34,7 @@ impl TagTests {
     }
 
     /// The program's shared memory, its tags at `tags`.
-    pub const fn apart(tags: u64) -> TagTests {
+    pub const fn with_tags_at(tags: u64) -> TagTests {
         TagTests { tags, ..TagTests::PROGRAM }
     }
 

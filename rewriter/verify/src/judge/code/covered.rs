@@ -17,7 +17,7 @@ use crate::decode::effects::{Flow, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, MASKED, NONE};
 use crate::file::module::{Claimed, Module};
 use crate::graph::blocks::{End, Graph};
-use crate::judge::code::prover::{Need, Prover, REGION, STEPS, STRIP, apart, moved, ordinary, tested, undo};
+use crate::judge::code::prover::{Need, Prover, REGION, STEPS, STRIP, distance, moved, ordinary, tested, undo};
 use crate::sites::gates::chain;
 use crate::sites::site::{Context, Kind, Limit, Proven, Site, Sites, get};
 use crate::sites::symbolic::Lin;
@@ -351,7 +351,7 @@ fn justified(cx: &Context, sites: &Sites, g: &Graph, site: &Site) -> Result<(), 
     let named = [proven.lin.base, proven.lin.index].into_iter().filter(|&r| r < 16);
     let values: [Option<(u8, i64)>; 16] = std::array::from_fn(|r| {
         let r = r as u8;
-        let same = |to: u8| Some((to, apart(cx, sites, g, site, &Lin::reg(r), &Lin::reg(to))?));
+        let same = |to: u8| Some((to, distance(cx, sites, g, site, &Lin::reg(r), &Lin::reg(to))?));
         named.clone().find_map(same).or(Some((r, 0)))
     });
     let mut work = vec![(site.access, values, Touched::new())];

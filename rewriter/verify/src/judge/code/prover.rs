@@ -129,7 +129,7 @@ impl<'x, 'a> Prover<'x, 'a> {
 
     /// Whether the site's check covers the need, in the same registers or in others that hold the same.
     pub(crate) fn is_covered(&self, site: &Site, need: &Need, proven: &Proven) -> bool {
-        let Some(by) = apart(self.cx, self.sites, self.g, site, &need.lin, &proven.lin) else { return false };
+        let Some(by) = distance(self.cx, self.sites, self.g, site, &need.lin, &proven.lin) else { return false };
         Need { lin: Lin { disp: proven.lin.disp.wrapping_add(by), ..proven.lin }, ..*need }.is_covered(proven)
     }
 
@@ -215,7 +215,7 @@ fn repeated(bit: u32, tags: u8) -> u32 {
 
 /// By how much an address is above another one in front of a site, if by a constant: both are followed back in the site's block until they
 /// are formed from the same registers.
-pub(crate) fn apart(cx: &Context, sites: &Sites, g: &Graph, site: &Site, one: &Lin, other: &Lin) -> Option<i64> {
+pub(crate) fn distance(cx: &Context, sites: &Sites, g: &Graph, site: &Site, one: &Lin, other: &Lin) -> Option<i64> {
     let need = |lin: &Lin| Need { lin: *lin, bytes: 1, store: false };
     let (mut one, mut other) = (need(one), need(other));
     let first = g.range(g.block_of(site.access), cx.text).start;

@@ -105,7 +105,7 @@ fn frames_are_whole(m: &Module, v: &Versions, audit: &mut Audit) {
 }
 
 /// How far from the jump table that an instruction of plain code reads that of its full version is: by so much they read apart.
-pub(crate) fn apart(v: &Versions, read: usize) -> Option<u64> {
+pub(crate) fn table_distance(v: &Versions, read: usize) -> Option<u64> {
     let f = v.full(read)?;
     let (is, was) = (v.full.insn(f).mem?, v.plain.insn(read).mem?);
     Some((is.disp as u64).wrapping_sub(was.disp as u64))
@@ -114,7 +114,7 @@ pub(crate) fn apart(v: &Versions, read: usize) -> Option<u64> {
 /// The jump tables of full code lead where those of plain code do, and nothing else is read elsewhere than there.
 pub(crate) fn tables(m: &Module, v: &Versions, tables: &Tables, audit: &mut Audit) {
     for &(read, t) in &tables.reads {
-        let (Some(by), table) = (apart(v, read), &tables.list[t]) else { continue };
+        let (Some(by), table) = (table_distance(v, read), &tables.list[t]) else { continue };
         let va = table.va.wrapping_add(by);
         let width = table.form.width();
         let at = |k: usize| m.bytes_at(va.wrapping_add((k * width) as u64), width);

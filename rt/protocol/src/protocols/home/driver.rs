@@ -1,6 +1,7 @@
 //! The protocol's state on one node, and its steps; the tables are in [`crate::protocols::home`].
 //!
 //! Input: misses and messages from the engine. Output: tags, data and messages.
+//! There are no requests ahead: who asks before an access would keep the block from others.
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeId};
@@ -161,17 +162,6 @@ impl<M: Storage> Protocol<M> for Home<M> {
     fn has_outstanding(&self) -> bool {
         self.asked.is_some()
     }
-
-    /// Who asks before an access would keep the block from others.
-    fn is_worth_asking(&self, _port: &impl Port, _site: &Site) -> bool {
-        false
-    }
-
-    fn may_ask(&self) -> bool {
-        false
-    }
-
-    fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _store: bool) {}
 
     fn is_unshared(&self, number: u64) -> bool {
         self.holder(number) == Holder::HOME

@@ -4,60 +4,39 @@
 //! 7.3.2 (the five bits and figure 7-4), table A.1 (messages).
 
 use crate::ids::{NodeId, NodeSet};
-use crate::protocol::messages::{Row, rows};
+use crate::protocol::messages::messages;
 use crate::protocols::mcm::directory::HomeState;
 use crate::tag::Tag;
 use blizzard_contract::listed;
 
-/// A message about one block. The discriminants are what travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Msg {
-    /// Node to home (`ccrequest` of a load): I want a copy to load from.
-    RequestReadOnly = 1,
-    /// Node to home (`ccrequest` of a store): I want the only copy.
-    RequestExclusive,
-    /// Node to home (`ccreturnYank`): answers an `Invalidate`; what I had was not Writable.
-    Yanked,
-    /// Node to home (`ccreturnyankFull`), with data: answers an `Invalidate`; I had the Writable copy.
-    YankedFull,
-    /// Node to home (`ccreturnDirty`), with data: I have evicted the Writable copy.
-    ReturnDirty,
-    /// Home to node (`ccreturnLoad`), with data: grants a `RequestReadOnly`.
-    ReturnReadOnly,
-    /// Home to node (`ccreturnStore`), with data: grants a `RequestExclusive`.
-    ReturnExclusive,
-    /// Home to node: your `RequestReadOnly` is refused for now, ask again.
-    NackReadOnly,
-    /// Home to node: your `RequestExclusive` is refused for now, ask again.
-    NackExclusive,
-    /// Home to node: give up your copy, if you have one, and say so.
-    Invalidate,
+messages! {
+    /// A message about one block. The discriminants are what travels.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Msg {
+        /// Node to home (`ccrequest` of a load): I want a copy to load from.
+        RequestReadOnly = 1,
+        /// Node to home (`ccrequest` of a store): I want the only copy.
+        RequestExclusive,
+        /// Node to home (`ccreturnYank`): answers an `Invalidate`; what I had was not Writable.
+        Yanked,
+        /// Node to home (`ccreturnyankFull`), with data: answers an `Invalidate`; I had the Writable copy.
+        YankedFull,
+        /// Node to home (`ccreturnDirty`), with data: I have evicted the Writable copy.
+        ReturnDirty,
+        /// Home to node (`ccreturnLoad`), with data: grants a `RequestReadOnly`.
+        ReturnReadOnly,
+        /// Home to node (`ccreturnStore`), with data: grants a `RequestExclusive`.
+        ReturnExclusive,
+        /// Home to node: your `RequestReadOnly` is refused for now, ask again.
+        NackReadOnly,
+        /// Home to node: your `RequestExclusive` is refused for now, ask again.
+        NackExclusive,
+        /// Home to node: give up your copy, if you have one, and say so.
+        Invalidate,
+    }
 }
 
 impl Msg {
-    pub const ALL: [Msg; 10] = [
-        Msg::RequestReadOnly,
-        Msg::RequestExclusive,
-        Msg::Yanked,
-        Msg::YankedFull,
-        Msg::ReturnDirty,
-        Msg::ReturnReadOnly,
-        Msg::ReturnExclusive,
-        Msg::NackReadOnly,
-        Msg::NackExclusive,
-        Msg::Invalidate,
-    ];
-
-    /// `None` for a byte that is no message.
-    pub const fn from_byte(byte: u8) -> Option<Msg> {
-        if byte >= 1 && byte as usize <= Msg::ALL.len() { Some(Msg::ALL[byte as usize - 1]) } else { None }
-    }
-
-    pub const fn byte(self) -> u8 {
-        self as u8
-    }
-
     /// Whether the block's data travels with it.
     pub const fn carries_data(self) -> bool {
         matches!(self, Msg::YankedFull | Msg::ReturnDirty | Msg::ReturnReadOnly | Msg::ReturnExclusive)
@@ -73,23 +52,6 @@ impl Msg {
         matches!(self, Msg::ReturnReadOnly | Msg::ReturnExclusive | Msg::NackReadOnly | Msg::NackExclusive)
     }
 }
-
-/// By number, from 1.
-pub const MESSAGES: &[Row] = &{
-    const NAMES: [&str; Msg::ALL.len()] = [
-        "RequestReadOnly",
-        "RequestExclusive",
-        "Yanked",
-        "YankedFull",
-        "ReturnDirty",
-        "ReturnReadOnly",
-        "ReturnExclusive",
-        "NackReadOnly",
-        "NackExclusive",
-        "Invalidate",
-    ];
-    rows!(Msg, NAMES)
-};
 
 /// What can happen to a block at its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

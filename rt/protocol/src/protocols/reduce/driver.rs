@@ -1,6 +1,7 @@
 //! The protocol's state on one node, and its steps; the tables are in [`crate::protocols::reduce`].
 //!
 //! Input: misses, messages, and the barriers of all nodes. Output: tags, data and messages.
+//! There are no requests ahead: a copy that came after the next barrier would be an old one.
 
 use crate::bugs::has_bug;
 use crate::ids::{BLOCK_WORDS, Block, Data, NodeId};
@@ -156,17 +157,6 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
     fn has_outstanding(&self) -> bool {
         self.asked.is_some()
     }
-
-    /// A copy that came after the next barrier would be an old one.
-    fn is_worth_asking(&self, _port: &impl Port, _site: &Site) -> bool {
-        false
-    }
-
-    fn may_ask(&self) -> bool {
-        false
-    }
-
-    fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _store: bool) {}
 
     fn is_unshared(&self, _number: u64) -> bool {
         true

@@ -4,66 +4,43 @@
 //! 3.2 (order of data and tag changes).
 
 use crate::ids::{NodeId, NodeSet};
-use crate::protocol::messages::{Row, rows};
+use crate::protocol::messages::messages;
 use crate::protocols::stache::directory::{DirEntry, DirState};
 use crate::tag::Tag;
 use blizzard_contract::listed;
 
-/// A protocol message about one block. The discriminants are what travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Msg {
-    /// Node to home: I have no copy and want to load.
-    ReadRequest = 1,
-    /// Node to home: I have no copy and want to store.
-    WriteRequest,
-    /// Node to home: I have a ReadOnly copy and want to store. It may be invalidated while this travels.
-    UpgradeRequest,
-    /// Node to home: I have no copy any more. Answers each `Invalidate`, once.
-    InvalidateAck,
-    /// Node to home, with data: I had the Writable copy and have none now (an eviction, or the answer to a recall).
-    WriteBack,
-    /// Node to home, with data: I had the Writable copy and keep a ReadOnly one. Answers `RecallRead`.
-    Downgraded,
-    /// Home to node, with data: answers `ReadRequest`.
-    DataReadOnly,
-    /// Home to node, with data: answers `WriteRequest`, or an `UpgradeRequest` whose copy was invalidated meanwhile.
-    DataWritable,
-    /// Home to node: your ReadOnly copy is the only one now and you may store.
-    UpgradeAck,
-    /// Home to node: give up your ReadOnly copy, if you still have it, and say so.
-    Invalidate,
-    /// Home to owner: send the data and keep a ReadOnly copy.
-    RecallRead,
-    /// Home to owner: send the data and keep nothing.
-    RecallWrite,
+messages! {
+    /// A protocol message about one block. The discriminants are what travels.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Msg {
+        /// Node to home: I have no copy and want to load.
+        ReadRequest = 1,
+        /// Node to home: I have no copy and want to store.
+        WriteRequest,
+        /// Node to home: I have a ReadOnly copy and want to store. It may be invalidated while this travels.
+        UpgradeRequest,
+        /// Node to home: I have no copy any more. Answers each `Invalidate`, once.
+        InvalidateAck,
+        /// Node to home, with data: I had the Writable copy and have none now (an eviction, or the answer to a recall).
+        WriteBack,
+        /// Node to home, with data: I had the Writable copy and keep a ReadOnly one. Answers `RecallRead`.
+        Downgraded,
+        /// Home to node, with data: answers `ReadRequest`.
+        DataReadOnly,
+        /// Home to node, with data: answers `WriteRequest`, or an `UpgradeRequest` whose copy was invalidated meanwhile.
+        DataWritable,
+        /// Home to node: your ReadOnly copy is the only one now and you may store.
+        UpgradeAck,
+        /// Home to node: give up your ReadOnly copy, if you still have it, and say so.
+        Invalidate,
+        /// Home to owner: send the data and keep a ReadOnly copy.
+        RecallRead,
+        /// Home to owner: send the data and keep nothing.
+        RecallWrite,
+    }
 }
 
 impl Msg {
-    pub const ALL: [Msg; 12] = [
-        Msg::ReadRequest,
-        Msg::WriteRequest,
-        Msg::UpgradeRequest,
-        Msg::InvalidateAck,
-        Msg::WriteBack,
-        Msg::Downgraded,
-        Msg::DataReadOnly,
-        Msg::DataWritable,
-        Msg::UpgradeAck,
-        Msg::Invalidate,
-        Msg::RecallRead,
-        Msg::RecallWrite,
-    ];
-
-    /// `None` for a byte that is no message.
-    pub const fn from_byte(byte: u8) -> Option<Msg> {
-        if byte >= 1 && byte as usize <= Msg::ALL.len() { Some(Msg::ALL[byte as usize - 1]) } else { None }
-    }
-
-    pub const fn byte(self) -> u8 {
-        self as u8
-    }
-
     /// Whether the block's 64 bytes travel with it.
     pub const fn carries_data(self) -> bool {
         matches!(self, Msg::WriteBack | Msg::Downgraded | Msg::DataReadOnly | Msg::DataWritable)
@@ -79,25 +56,6 @@ impl Msg {
         matches!(self, Msg::DataReadOnly | Msg::DataWritable | Msg::UpgradeAck)
     }
 }
-
-/// By number, from 1.
-pub const MESSAGES: &[Row] = &{
-    const NAMES: [&str; Msg::ALL.len()] = [
-        "ReadRequest",
-        "WriteRequest",
-        "UpgradeRequest",
-        "InvalidateAck",
-        "WriteBack",
-        "Downgraded",
-        "DataReadOnly",
-        "DataWritable",
-        "UpgradeAck",
-        "Invalidate",
-        "RecallRead",
-        "RecallWrite",
-    ];
-    rows!(Msg, NAMES)
-};
 
 /// What can happen to a block at its home. Zero bytes are the first event, of node 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

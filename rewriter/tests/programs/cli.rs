@@ -496,7 +496,7 @@ fn output_that_cannot_be_written_fails_the_run() {
 /// Threads that could not be started were a panic of the launcher, which could hang; a limit of file sizes ended it by SIGXFSZ.
 fn limits_that_a_run_meets_are_named() {
     let bench = Bench::new();
-    assert_eq!(bench.run(&["run", "--", "./prog"]).2, 0);
+    assert_eq!(bench.run(&["run", "-n", "2", "--", "./prog"]).2, 0);
     for (limits, nodes, words) in [
         // Less than what the nodes share takes.
         ("ulimit -f 1000", "2", &["ulimit -f", "the memory that the nodes share"][..]),

@@ -107,8 +107,9 @@ fn faults_fall_from_the_first_to_the_third_run() {
     assert!(runs.iter().all(|run| run.0 == runs[0].0), "{runs:?}");
     let faults = runs.map(|run| run.1);
     assert!(faults[0] > 12, "{faults:?}");
-    // `late` and what only one node reached in time may be learnt later.
-    assert!(faults[1] <= 6 && faults[2] <= 2, "{faults:?}");
+    // `late`, and what a node touched only when it was its own, may be learnt later.
+    assert!(faults[1] <= faults[0] / 2 && faults[2] <= faults[0] / 4, "{faults:?}");
+    println!("{faults:?}");
     // Nothing is used, and nothing kept.
     let unlearnt = learner.run(&["--no-learn"]);
     assert!(unlearnt.0 == learner.run(&[]).0 && unlearnt.1 > 6, "{unlearnt:?}");

@@ -12,6 +12,8 @@ pub struct Error {
     pub causes: Vec<String>,
     pub help: Option<String>,
     pub refusals: Vec<Refusal>,
+    /// Of a command that the user has ended: by this signal.
+    pub signal: Option<i32>,
 }
 
 /// One thing in the input that cannot be rewritten soundly.
@@ -32,7 +34,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error with its one-line description.
     pub fn new(what: impl Into<String>) -> Self {
-        Error { what: what.into(), causes: Vec::new(), help: None, refusals: Vec::new() }
+        Error { what: what.into(), causes: Vec::new(), help: None, refusals: Vec::new(), signal: None }
     }
 
     /// Adds a `caused by:` line. Names of temporary files (`tempfile`: `… at path "…"`) say nothing to users.

@@ -120,7 +120,8 @@ pub fn main(commit: &'static str) -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         messages::error(&error.to_string());
-        ExitCode::FAILURE
+        // As a shell has it.
+        error.signal.and_then(|signal| u8::try_from(128 + signal).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
     })
 }
 

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// A node that sleeps wakes now and then to look at its peers: it is looked at so often before it counts as awake.
 const LOOKS: u32 = 20;
 const BETWEEN: Duration = Duration::from_millis(1);
-/// Bytes at the end of a node's own stack in which the place on the program's stack is kept.
-const OWN_BYTES: u64 = 512;
+/// Where the program's stack is kept, from the end of a node's own stack.
+const KEPT_BEFORE_END: u64 = 8;
 /// Bytes of the program's stack in which callers are looked for.
 const STACK_BYTES: u64 = 64 << 10;
 /// Callers that are kept of a node.
@@ -109,15 +109,13 @@ fn asleep(region: &Region, number: u32) -> Option<Waiting> {
     None
 }
 
-/// Places behind calls on the program's stack, the innermost first. The runtime has put where that stack was near the end of its own. The first place there
-/// is the call of the runtime; its callers are those that frame information finds. Behind them stands what else reads as one, for frames that
-/// are found by a register that is not known.
+/// Places behind calls on the program's stack, the innermost first: the node's own stack begins with where that one was, and from there on frame information
+/// finds them. Behind them stands what else reads as one, for frames that are found by a register that is not known.
 fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
     let memory = ProcessMemory::of(pid)?;
-    let stack = memory.mappings.iter().find(|m| m.name == "[stack]")?;
-    let own = memory.words(top.checked_sub(OWN_BYTES)?, OWN_BYTES)?;
-    let here = own.into_iter().filter(|word| (stack.start..stack.end).contains(word)).min()? & !7;
-    let found = memory.words(here, STACK_BYTES.min(stack.end - here))?;
+    let here = memory.word(top.checked_sub(KEPT_BEFORE_END)?)?;
+    let stack_end = memory.mapping(here)?.end;
+    let found = memory.words(here, STACK_BYTES.min(stack_end - here))?;
     let is_behind_call = |at: u64| {
         let mut code = [0; 8];
         if memory.read(at.wrapping_sub(8), &mut code).is_none() {
@@ -128,9 +126,7 @@ fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
         code[3] == 0xe8 || (2..=7).any(is_indirect)
     };
     let place = |at: u64| memory.file_at(at).filter(|_| is_behind_call(at));
-    let first = found.iter().position(|&at| place(at).is_some());
-    let frames =
-        first.map(|k| unwind::frames_of_call(&memory, found[k], here + 8 * (k as u64 + 1))).unwrap_or_default();
+    let frames = unwind::frames_of_frame(&memory, here).unwrap_or_default();
     Some(
         frames
             .into_iter()

@@ -249,6 +249,18 @@ pub fn demangled(symbol: &str) -> Cow<'_, str> {
     if mangled { addr2line::demangle_auto(Cow::Borrowed(symbol), None) } else { Cow::Borrowed(symbol) }
 }
 
+/// A text with the symbols in it as sources have them.
+pub fn with_demangled(text: &str) -> String {
+    let is_of_symbol = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$');
+    let mut told = String::new();
+    for part in text.split_inclusive(|c| !is_of_symbol(c)) {
+        let symbol = part.trim_end_matches(|c| !is_of_symbol(c));
+        told += &demangled(symbol);
+        told += &part[symbol.len()..];
+    }
+    told
+}
+
 /// What everything is told from.
 struct Source<'x, 'a> {
     analysed: &'x Analysed<'a>,
@@ -420,5 +432,16 @@ fn asked(access: &Access, insn: &Instruction) -> Asked {
         Access::Vsib(_) => Asked::Gather,
         Access::ImplicitStack => Asked::ImplicitStack,
         Access::None | Access::Unknown(_) => Asked::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_in_a_text_are_told_as_sources_have_them() {
+        let told = with_demangled("a thread, started by _ZN2ns4workEi+0x8e: not _Z, nor main+0x1 (/tmp/_Zx/f)");
+        assert_eq!(told, "a thread, started by ns::work(int)+0x8e: not _Z, nor main+0x1 (/tmp/_Zx/f)");
     }
 }

@@ -107,11 +107,12 @@ impl Files {
         Some(Found { calls, is_moved })
     }
 
-    /// The function of the program, with its line, that has called at `offset` of the file; none if that is the client library's.
+    /// The function of the program, with its line, that has called at `offset` of the file: the innermost of those that are inlined there, behind what is inlined of
+    /// the client library. None if all is the client library's.
     pub fn caller(&mut self, path: &Path, offset: u64) -> Option<String> {
-        let calls = self.calls(path, offset, true).filter(|found| found.is_moved)?;
-        let outermost = calls.calls.last().filter(|call| call.is_function)?;
-        (!is_client(&outermost.function)).then(|| outermost.to_string())
+        let found = self.calls(path, offset, true).filter(|found| found.is_moved)?;
+        let behind_client = found.calls.iter().rposition(|call| is_client(&call.function)).map_or(0, |k| k + 1);
+        found.calls.get(behind_client).filter(|call| call.is_function).map(Call::to_string)
     }
 
     /// The data that lie at `offset` of the file: their name, their bytes, and the distance from their beginning.

@@ -14,6 +14,7 @@ blizzard_test_harness::module! {
     threads_children_and_libraries_opened_later_count,
     a_failing_program_is_measured_with_its_status,
     a_program_that_a_signal_ends_is_refused,
+    an_interrupted_measurement_has_the_signals_status,
     standard_input_is_given_to_each_run_from_its_start,
     a_program_that_needs_a_terminal_is_named,
     chance_is_not_taken_for_a_terminal,
@@ -230,6 +231,21 @@ fn a_failing_program_is_measured_with_its_status() {
     assert_eq!(report["exit_status"], 3);
     assert!(remarks(&report).contains("exit status 3"), "{report}");
     assert!(remarks(&report).contains("8 bytes to standard error"), "{report}");
+}
+
+fn an_interrupted_measurement_has_the_signals_status() {
+    let bench =
+        Bench::new(r#"int main(void) { close(open("began", O_CREAT | O_WRONLY, 0600)); sleep(60); return 0; }"#);
+    let mut command = bench.command(&["--", "./prog"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !bench.at("began").exists() {
+        assert!(Instant::now() < limit, "nothing is measured");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    let (_, err, status) = finished(child.wait_with_output().unwrap());
+    assert_eq!((err.as_str(), status), ("blizzard: error: stopped by SIGTERM\n", 143));
 }
 
 fn a_program_that_a_signal_ends_is_refused() {

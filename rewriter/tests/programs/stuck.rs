@@ -33,6 +33,12 @@ __attribute__((noinline)) static void deep(unsigned me) {
     bz_broadcast(0, &me, sizeof me);
     puts("not reached");
 }
+/* The call of the system enters the runtime farther down the stack than the lock that comes behind it. */
+__attribute__((always_inline)) static inline void rested_lock(bz_lock_t *lock) {
+    usleep(1000);
+    bz_lock(lock);
+    puts("not reached");
+}
 int main(int argc, char **argv) {
     unsigned me = bz_node(), n = bz_nodes();
     const char *how = argv[argc - 1];
@@ -45,9 +51,10 @@ int main(int argc, char **argv) {
     }
     struct all *all = bz_lookup(0);
     bz_barrier();
-    if (!strcmp(how, "locks")) {
+    if (!strcmp(how, "locks") || !strcmp(how, "rested")) {
         bz_lock(all->locks[me]);
         bz_barrier();
+        if (!strcmp(how, "rested")) rested_lock(all->locks[(me + 1) % n]);
         second_lock(all->locks[(me + 1) % n]);
     } else if (!strcmp(how, "mixed")) {
         if (me == 0) bz_event_wait(all->event);
@@ -90,6 +97,8 @@ fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
             assert_eq!(err.matches("second_lock (prog.c:10)").count(), 2, "{err}");
         }
     }
+    let (_, err, _) = program.run(&["-n", "2", "--stuck-timeout", "1", "--access", "tests"], "rested");
+    assert_eq!(err.matches("rested_lock (prog.c:26)").count(), 2, "{err}");
     let (_, err, status) = program.run(&["-n", "4", "--stuck-timeout", "1", "--access", "tests"], "mixed");
     assert_eq!(status, 1, "{err}");
     for (node, says) in [

@@ -123,6 +123,8 @@ unsafe extern "C" fn call_on(top: u64, function: unsafe extern "C" fn(*mut u8), 
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp", // debuggers find the caller's stack
         "mov rsp, rdi",
+        "push rbp", // the launcher finds the caller's stack here: where the program is when the node waits
+        "push rbp",
         "mov rdi, rdx",
         "call rsi",
         "mov rsp, rbp",

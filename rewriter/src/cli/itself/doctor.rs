@@ -18,6 +18,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// Address space that a node maps: the tag table and the shared segment, hardly any of it used.
 const MAPPED_BYTES: u64 = 2_700 << 30;
+/// What rewritten libraries of one program take, about.
+const LIBRARIES_MIB: u64 = 50;
 /// Linux releases from which on the kernel tells a runtime of system calls (Syscall User Dispatch).
 const KERNEL: (u32, u32) = (5, 11);
 
@@ -169,17 +171,19 @@ fn cache() -> Finding {
         Ok(_) if access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() => {
             bad("cache", format!("{shown} cannot be written to: set BLIZZARD_CACHE to a folder of your own"))
         }
-        Ok(system) => {
-            let mib = system.f_bavail.saturating_mul(system.f_frsize) >> 20;
-            match mib {
-                0..1024 => note(
-                    "cache",
-                    format!("{shown}: {mib} MiB are free; rewritten libraries of one program take about 50"),
-                ),
-                _ => good("cache", format!("{shown}: {mib} MiB are free")),
-            }
-        }
+        Ok(system) => room_in_cache(&root, there == root, system.f_bavail.saturating_mul(system.f_frsize) >> 20),
         Err(e) => bad("cache", format!("{shown}: {e}")),
+    }
+}
+
+/// `is_there`: the folder exists, so that programs that are in it run.
+fn room_in_cache(root: &Path, is_there: bool, mib: u64) -> Finding {
+    let text = format!("{}: {mib} MiB are free", root.display());
+    let and_needed = format!("{text}; rewritten libraries of one program take about {LIBRARIES_MIB}");
+    match mib {
+        0..LIBRARIES_MIB if !is_there => bad("cache", format!("{and_needed}: set BLIZZARD_CACHE to another folder")),
+        0..1024 => note("cache", and_needed),
+        _ => good("cache", text),
     }
 }
 
@@ -321,6 +325,15 @@ mod tests {
         assert_eq!(core("", None, "writes none"), Verdict::Note);
         assert_eq!(lowest_address("65536").verdict, Verdict::Good);
         assert_eq!(lowest_address("4194304").verdict, Verdict::Note);
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_begun_is_bad() {
+        let verdict = |is_there, mib| room_in_cache(Path::new("/full"), is_there, mib).verdict;
+        assert_eq!(verdict(false, 0), Verdict::Bad);
+        assert_eq!(verdict(true, 0), Verdict::Note, "what is in it runs");
+        assert_eq!(verdict(false, LIBRARIES_MIB), Verdict::Note);
+        assert_eq!(verdict(false, 1024), Verdict::Good);
     }
 
     #[test]

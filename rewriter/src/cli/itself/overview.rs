@@ -7,11 +7,11 @@ use crate::reports::audit::Runtime;
 use crate::write::runtime_blob;
 use clap::Command;
 
-/// What users want to do: the commands for it, and an example that works as it stands where `em3d` is.
+/// What users want to do: the commands for it, and an example that works as it stands, anywhere.
 pub(crate) const GROUPS: [(&str, &[&str], &str); 6] = [
     ("Make", &["new", "config", "parmacs", "rewrite", "learn"], "blizzard new first --lang c"),
-    ("Run", &["run", "node", "agent"], "blizzard run -n 4 -- ./em3d"),
-    ("Look", &["verify", "inspect", "doctor", "cache"], "blizzard inspect ./em3d"),
+    ("Run", &["run", "node", "agent"], "blizzard run -- ls"),
+    ("Look", &["verify", "inspect", "doctor", "cache"], "blizzard doctor"),
     ("Measure", &["overhead", "bench", "demo"], "blizzard demo"),
     ("Test", &["stress"], "blizzard stress -n 4 --seconds 60"),
     ("Shell", &["completions", "man", "help"], "blizzard completions bash > blizzard.bash"),

@@ -28,6 +28,7 @@ use crate::launch::stats::{Stats, StatsFile};
 use crate::pipeline::{self, Request};
 use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
+use crate::reports::decisions::with_demangled;
 use crate::reports::{crash, learnt, stuck, traps};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
@@ -337,10 +338,10 @@ pub(super) fn find_sites(rules: Rules, executable: &Path) -> Result<((Rules, Cal
 /// Says why a run has failed, and below that what was seen of it.
 fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
     if let Some(failure) = &outcome.failure {
-        let mut text = failure.to_string();
         let seen: String = seen(outcome).iter().map(|line| format!("\n  {line}")).collect();
-        text.insert_str(failure.what.len(), &seen);
-        messages::error(&text);
+        // The runtime names functions by their symbols.
+        let what = with_demangled(&failure.what);
+        messages::error(&format!("{what}{seen}{}", &failure.to_string()[failure.what.len()..]));
     }
 }
 

@@ -70,7 +70,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf> {
     if name.is_empty() {
         return Err(Error::new("the program's name is empty"));
     }
-    if name.as_bytes().contains(&b'/') {
+    if name.as_bytes().contains(&b'/') || [".", ".."].map(OsStr::new).contains(&name) {
         return Ok(PathBuf::from(name));
     }
     let runnable =
@@ -125,7 +125,9 @@ mod tests {
         // A folder and a file without execute permission do not count.
         assert_eq!(find_in("prog".as_ref(), &path).unwrap(), b.join("prog"));
         assert_eq!(find_in("data".as_ref(), &path).unwrap(), b.join("data"));
-        assert_eq!(find_in("./x".as_ref(), &path).unwrap(), PathBuf::from("./x"));
+        for file in ["./x", ".", ".."] {
+            assert_eq!(find_in(file.as_ref(), &path).unwrap(), PathBuf::from(file));
+        }
         assert!(find_in("absent".as_ref(), &path).unwrap_err().what.contains("PATH"));
         assert!(find_in("".as_ref(), &path).is_err());
     }

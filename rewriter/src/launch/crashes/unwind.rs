@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Most frames that are followed.
 const FRAMES: usize = 64;
+const RBP: usize = 6;
 const RSP: usize = 7;
 const RIP: usize = 16;
 /// Where `sigcontext` has the registers, by DWARF's numbers.
@@ -58,6 +59,15 @@ pub fn frames_of_call(memory: &ProcessMemory, address: u64, sp: u64) -> Vec<Fram
     let mut registers = [None; 17];
     (registers[RIP], registers[RSP]) = (Some(address), Some(sp));
     frames_from(memory, registers, true)
+}
+
+/// The calls that led to a function that has made its frame: `at` points to the `rbp` that it has kept, in front of its return address.
+pub fn frames_of_frame(memory: &ProcessMemory, at: u64) -> Option<Vec<Frame>> {
+    let mut registers = [None; 17];
+    registers[RBP] = Some(memory.word(at)?);
+    registers[RIP] = Some(memory.word(at + 8)?);
+    registers[RSP] = Some(at + 16);
+    Some(frames_from(memory, registers, true))
 }
 
 fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_call: bool) -> Vec<Frame> {

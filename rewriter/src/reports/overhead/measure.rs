@@ -241,7 +241,10 @@ fn ended(plan: &Plan, variant: Variant, run: &Run) -> Result<std::process::ExitS
             Err(with_tail(Error::new(what), run)
                 .help("give it less to do, or a larger --time-limit; -r 1 runs each variant only once"))
         }
-        End::Interrupted(signal) => Err(Error::new(format!("stopped by {}", signal_name(signal)))),
+        End::Interrupted(signal) => {
+            let error = Error::new(format!("stopped by {}", signal_name(signal)));
+            Err(Error { signal: Some(signal), ..error })
+        }
     }
 }
 

@@ -213,7 +213,14 @@ fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
         && error.kind() == ErrorKind::UnknownArgument
     {
         let command = command_before(&wrong);
-        if let Some(found) = nearest_option(&wrong, command.get_arguments().chain(root.get_arguments())) {
+        let is_roots = |arg: &clap::Arg| {
+            let long = arg.get_long().map(|long| format!("--{long}"));
+            [long, arg.get_short().map(|short| format!("-{short}"))].contains(&Some(wrong.clone()))
+        };
+        if root.get_arguments().any(is_roots) {
+            error.remove(ContextKind::SuggestedArg);
+            advise(error, &format!("'{wrong}' stands in front of the command: blizzard {wrong}"));
+        } else if let Some(found) = nearest_option(&wrong, command.get_arguments().chain(root.get_arguments())) {
             error.insert(ContextKind::SuggestedArg, ContextValue::String(found));
         } else if error.get(ContextKind::SuggestedArg).is_none()
             && std::ptr::eq(command, root)
@@ -367,6 +374,8 @@ mod tests {
             ("run -nodse=2 ./prog", ["'--nodes', with two dashes", "tip"]),
             ("run -stats f ./prog", ["'--stats', with two dashes", "tip"]),
             ("-nodes 2 ./prog", ["'--nodes', with two dashes", "tip"]),
+            ("run --version", ["'--version' stands in front of the command", "tip"]),
+            ("run -V", ["'-V' stands in front of the command", "tip"]),
             ("run -n ./prog", ["comes first, as in: -n 2 -- ./prog", "'./prog'"]),
             ("run --nodes prog", ["comes first, as in: -n 2 -- prog", "'prog'"]),
             ("run -n -1 -- ./prog", ["'-1' for '--nodes", "1 to 64"]),

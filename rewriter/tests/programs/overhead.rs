@@ -10,6 +10,7 @@ use tempfile::TempDir;
 blizzard_test_harness::module! {
     all_forms_are_compared_with_the_original,
     counts_are_exact_and_repeatable,
+    code_around_a_loop_is_no_round_of_it,
     the_page_is_whole_and_needs_nothing_else,
     threads_children_and_libraries_opened_later_count,
     a_failing_program_is_measured_with_its_status,
@@ -158,6 +159,20 @@ fn counts_are_exact_and_repeatable() {
     for part in ["instructions", "inserted", "files", "classes", "runtime", "functions", "loops"] {
         assert_eq!(again["counts"][part], report["counts"][part], "{part}");
     }
+}
+
+/// Loops that are tested for several rounds at a time have inserted code of their own at the same address.
+fn code_around_a_loop_is_no_round_of_it() {
+    let bench = Bench::new(
+        "__attribute__((noinline)) long total(long *p, long n) { long sum = 0; for (long i = 0; i < n; i++) sum += p[i]; return sum; }\n\
+         int main(void) { long *p = calloc(100000, 8), sum = 0; for (int k = 0; k < 3; k++) sum += total(p, 100000); return (int)sum; }",
+    );
+    let report = bench.json(&["-r", "1", "--variants", "original", "--html", "page.html", "--", "./prog"]);
+    let loops = report["counts"]["loops"].as_array().unwrap();
+    let of_total = loops.iter().find(|l| l["name"].as_str().unwrap().starts_with("total")).unwrap();
+    assert_eq!(of_total["entered"], 300_000, "{of_total}");
+    let page = fs::read_to_string(bench.at("page.html")).unwrap();
+    assert!(page.contains(">300,000<"), "{page}");
 }
 
 fn the_page_is_whole_and_needs_nothing_else() {

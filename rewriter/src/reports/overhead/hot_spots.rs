@@ -228,7 +228,7 @@ fn add_module(number: usize, module: &Module, all: &mut Counts, functions: &mut 
 
 fn add_block(place: &mut Place, sites: &[Site], start: u64, insns: u32, times: u64) {
     place.instructions += times * u64::from(insns);
-    if start == place.address {
+    if start == place.address && insns > 0 {
         place.entered += times;
     }
     for site in sites {

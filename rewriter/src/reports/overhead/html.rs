@@ -299,8 +299,10 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
     let mut sites: BTreeMap<u64, Vec<Site>> = BTreeMap::new();
     let inside = |at: u64| (place.address..place.end).contains(&at);
     for (block, &count) in module.table.blocks.iter().zip(&module.counts).filter(|(b, _)| inside(b.start)) {
-        // A block that was emitted twice has run as often as both.
-        *times.entry(block.start).or_default() += count;
+        // A block that was emitted twice has run as often as both. One without instructions of the program is what was inserted around it.
+        if block.insns > 0 {
+            *times.entry(block.start).or_default() += count;
+        }
         for site in module.table.sites(block) {
             let known = sites.entry(site.at).or_default();
             if !known.contains(site) {

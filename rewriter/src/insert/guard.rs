@@ -16,7 +16,7 @@ use crate::insert::site::{
     Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, in_red_zone, open, place_regs,
     save_flags,
 };
-use crate::insert::stubs::{bit_string, miss_call, miss_descriptor, shared_tail, short_stub};
+use crate::insert::stubs::{bit_string, miss_call, miss_descriptor, shared_tail, short_stub, spilled_straddle_test};
 use crate::plan::decision::{Decision, is_big};
 use blizzard_contract::{self as contract, guard_tags as tags};
 use iced_x86::{Instruction, Mnemonic, Register};
@@ -106,6 +106,11 @@ fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     }
     if let Some(tail) = tail {
         return short_stub(code, site, p, s, tail, behind);
+    }
+    // Flags are kept in rax, so that an operand that needs it has no address here.
+    let has_address = saved.flags.is_none() || !place_regs(site.insn, p.at).meets(RegSet::RAX);
+    if p.bytes > 1 && bits.is_none() && has_address {
+        spilled_straddle_test(code, site, p, (s, &saved), behind, |out| denies(out, s, p))?;
     }
     saved.undo_cold(code);
     miss_call(code, site, p)?;

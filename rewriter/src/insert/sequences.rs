@@ -85,7 +85,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     if short && p.bytes > 1 {
         straddle_test(code, site, p, s, behind)?;
     } else if saved.flags.is_none() && bits.is_none() && p.bytes > 1 && restart.is_none() {
-        spilled_straddle_test(code, site, p, s, &saved, behind)?;
+        spilled_straddle_test(code, site, p, (s, &saved), behind, |out| denies(out, s, p))?;
     }
     saved.undo_cold(code);
     miss_call(code, site, p)?;

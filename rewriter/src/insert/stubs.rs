@@ -138,33 +138,36 @@ pub(super) fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
 pub(super) fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) -> Done {
     let real = reaches_on(code, site, p, s, 0)?;
     let cold = &mut code.cold;
+    asm::test8(&mut cold.bytes, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
     cold.fix(back, Target::Insn { id: site.id, delta: access });
     asm::land8(&mut cold.bytes, real);
     Ok(())
 }
 
-/// [`straddle_test`] where registers are spilled: they are the program's again at the access, and still spilled behind the test.
-pub(super) fn spilled_straddle_test(
+/// [`straddle_test`] where registers are spilled: they are the program's again at the access, and still spilled behind the test. `own_block`: as in
+/// [`shared_tail`].
+pub(super) fn spilled_straddle_test<const N: usize>(
     code: &mut Code,
     site: &Site,
     p: &Plain,
-    s: u8,
-    saved: &Saved,
+    (s, saved): (u8, &Saved),
     access: u32,
+    own_block: impl Fn(&mut Vec<u8>) -> [usize; N],
 ) -> Done {
     let real = reaches_on(code, site, p, s, saved.rsp_moved())?;
-    let denied = asm::jcc8(&mut code.cold.bytes, asm::CC_NE);
+    let denied = own_block(&mut code.cold.bytes);
     saved.undo_cold(code);
     let cold = &mut code.cold;
     let back = asm::jmp32(&mut cold.bytes);
     cold.fix(back, Target::Insn { id: site.id, delta: access });
-    asm::land8(&mut cold.bytes, denied);
-    asm::land8(&mut cold.bytes, real);
+    for jump in [real].into_iter().chain(denied) {
+        asm::land8(&mut cold.bytes, jump);
+    }
     Ok(())
 }
 
-/// A short jump where the access touches two blocks, and behind it, in the flags, whether the first one's tag allows it.
+/// A short jump where the access touches two blocks; behind it `s` holds the number of its block.
 fn reaches_on(code: &mut Code, site: &Site, p: &Plain, s: u8, rsp_moved: i32) -> Result<usize, &'static str> {
     let cold = &mut code.cold;
     address(cold, site, p.at, s, rsp_moved)?;
@@ -173,7 +176,6 @@ fn reaches_on(code: &mut Code, site: &Site, p: &Plain, s: u8, rsp_moved: i32) ->
     let real = asm::jcc8(&mut cold.bytes, asm::CC_A);
     address(cold, site, p.at, s, rsp_moved)?;
     asm::shr(&mut cold.bytes, s, contract::BLOCK_SHIFT as u8);
-    asm::test8(&mut cold.bytes, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
     Ok(real)
 }
 

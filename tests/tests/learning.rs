@@ -96,8 +96,12 @@ impl Learner {
 }
 
 fn faults(stats: &Path) -> u64 {
+    total(stats, "untested_accesses")
+}
+
+fn total(stats: &Path, counter: &str) -> u64 {
     let stats: serde_json::Value = serde_json::from_slice(&fs::read(stats).unwrap()).unwrap();
-    stats["totals"]["untested_accesses"].as_u64().unwrap()
+    stats["totals"][counter].as_u64().unwrap()
 }
 
 #[test]
@@ -191,6 +195,42 @@ fn loops_that_wait_in_learnt_code_are_answered_soon() {
     assert!(began[1].elapsed().as_secs() < 60, "{:?}", began[1].elapsed());
 }
 
+/// Stores to one word after the other of memory that nobody has used, in a loop that leaves no register free.
+const SWEEP: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+enum { WORDS = 1 << 14 };
+__attribute__((noinline)) static long sweep(int *p, long n) {
+    long last = 7;
+    __asm__ volatile("mov $3, %%ecx\n mov %%ecx, %%edx\n mov %%ecx, %%r8d\n mov %%ecx, %%r9d\n mov %%ecx, %%r10d\n mov %%ecx, %%r11d\n"
+                     "1: movl %%eax, (%%rdi)\n add $4, %%rdi\n add %%rcx, %%rax\n xor %%rdx, %%rax\n add %%r8, %%rax\n"
+                     "xor %%r9, %%rax\n add %%r10, %%rax\n xor %%r11, %%rax\n dec %%rsi\n jnz 1b"
+                     : "+D"(p), "+S"(n), "+a"(last) : : "rcx", "rdx", "r8", "r9", "r10", "r11", "memory", "cc");
+    return last;
+}
+int main(void) {
+    int *all = 0;
+    if (bz_node() == 0) all = bz_alloc(2 * WORDS * sizeof *all);
+    bz_broadcast(0, &all, sizeof all);
+    long last = sweep(all + bz_node() * WORDS, WORDS);
+    bz_barrier();
+    if (bz_node() == 0) printf("%d %d\n", all[WORDS - 1] == all[2 * WORDS - 1], last == 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_sweep_enters_the_gate_once_or_twice_a_block() {
+    let learner = Learner::new(SWEEP);
+    for _ in 0..3 {
+        assert_eq!(learner.run(&[]).0, "1 0\n");
+        let count = |counter| total(&learner.at("stats.json"), counter);
+        let (misses, others) = (count("write_misses") + count("read_misses"), count("false_misses"));
+        // A peer may ring at each miss. A block has sixteen words.
+        assert!(misses > 1000 && others < 2 * misses, "{misses} {others}");
+    }
+}
+
 #[test]
 fn what_was_learnt_is_shown_and_leads_to_equal_files() {
     let learner = Learner::new(SOURCE);
@@ -233,7 +273,7 @@ fn what_was_learnt_is_shown_and_leads_to_equal_files() {
     let words = ["run", "-n", "2", "--no-libraries", "--stats", stats.to_str().unwrap(), "--", to.to_str().unwrap()];
     let output = learner.blizzard(&words).success().unwrap().stdout_text();
     assert_eq!(output, learner.run(&["--no-learn"]).0);
-    assert!(faults(&stats) <= 6, "{}", faults(&stats));
+    assert!(faults(&stats) < 12, "{}", faults(&stats));
 }
 
 #[test]

@@ -318,6 +318,47 @@ fn finds_faults_in_tests() {
     learnt.finds_each(heads.map(|va| (va, vec![learnt.byte(va).wrapping_add(1)])).collect(), "");
 }
 
+/// Where a test has spilled registers, its stub asks whether the access's own block allows it.
+#[test]
+fn finds_faults_in_tests_of_the_own_block() {
+    let source = "__attribute__((noinline)) static long sweep(long *p, long n) {\n\
+            long last = 7;\n\
+            __asm__ volatile(\"1: mov %%rax, 8(%%rdi)\\n add $8, %%rdi\\n add 16(%%rdi), %%rcx\\n add %%rcx, %%rax\\n xor %%rdx, %%rax\\n\"\n\
+                \"add %%r8, %%rax\\n xor %%r9, %%rax\\n add %%r10, %%rax\\n xor %%r11, %%rax\\n dec %%rsi\\n jnz 1b\"\n\
+                : \"+D\"(p), \"+S\"(n), \"+a\"(last) : : \"rcx\", \"rdx\", \"r8\", \"r9\", \"r10\", \"r11\", \"memory\", \"cc\");\n\
+            return last;\n\
+        }\n\
+        int main(void) { static long a[99]; return (int)sweep(a, 9); }";
+    let original = Subject::new("cc", source, &["-O1"]).original;
+    let s = Subject::learnt(&original, 1).expect("rewrite");
+    s.accepted("as it is");
+    let mut changes = vec![];
+    s.view(|view| {
+        let is_level = |i: &Insn| i.mem.is_some_and(|m| m.disp as u64 == TAG_TABLE_BASE && i.op == 0xf6);
+        for version in [&view.v.plain, &view.v.full] {
+            for (site, access) in tests_of(version) {
+                let hot = &version.code.insns[site.start..site.access];
+                let branch = hot.iter().find(|i| i.flow == Flow::Cond).expect("a branch");
+                let stub = &view.cold.insns[view.cold.at(branch.target).expect("a stub")..];
+                let gate = stub.iter().position(|i| matches!(i.flow, Flow::Call | Flow::CallInd)).expect("a call");
+                let Some(own) = stub[..gate].iter().position(is_level) else { continue };
+                // In front of it: and, cmp, ja, lea or mov, shr.
+                let [test, denied, and, limit, straddles] = [own, own + 1, own - 5, own - 4, own - 3].map(|k| &stub[k]);
+                let allowing = s.byte(test.end() - 1);
+                changes.push((test.end() - 1, vec![if allowing == 8 { 0xc } else { 0xe }]));
+                changes.push((and.end() - 1, vec![31]));
+                changes.push((limit.end() - 1, vec![s.byte(limit.end() - 1) + 1]));
+                changes.push((straddles.va, vec![0x72]));
+                changes.push((denied.va, vec![0x75]));
+                let leaves = stub[own..].iter().find(|i| i.flow == Flow::Jump).expect("a way to the access");
+                changes.extend(leading(leaves, access.va + 1));
+            }
+        }
+    });
+    assert!(changes.len() >= 4 * 6, "{}", changes.len());
+    s.finds_each(changes, "");
+}
+
 /// A load is tested as the store to the same bytes behind it. Without that store, which becomes a load here, the test asks for too much.
 #[test]
 fn finds_loads_that_are_tested_as_stores_of_nothing() {

@@ -231,6 +231,53 @@ fn a_sweep_enters_the_gate_once_or_twice_a_block() {
     }
 }
 
+/// A leaf function that leaves no register free, so that its tests keep one in the red zone, and a peer that asks for a block of what it works on all the time.
+const CALLED: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+enum { WORDS = 1 << 10, ROUNDS = 2000 };
+struct all { int words[WORDS]; volatile int done; };
+__attribute__((noinline)) static long sweep(int *p, long n) {
+    long last = 7;
+    __asm__ volatile("mov $3, %%ecx\n mov %%ecx, %%edx\n mov %%ecx, %%r8d\n mov %%ecx, %%r9d\n mov %%ecx, %%r10d\n mov %%ecx, %%r11d\n"
+                     "1: .rept 256\n movl %%eax, (%%rdi)\n add $4, %%rdi\n add %%rcx, %%rax\n xor %%rdx, %%rax\n add %%r8, %%rax\n add %%rbx, %%rax\n"
+                     "xor %%r9, %%rax\n add %%r10, %%rax\n xor %%r11, %%rax\n add %%r12, %%rax\n xor %%r13, %%rax\n"
+                     "add %%r14, %%rax\n xor %%r15, %%rax\n add -4(%%rdi), %%eax\n .endr\n sub $256, %%rsi\n jnz 1b"
+                     : "+D"(p), "+S"(n), "+a"(last) : : "rcx", "rdx", "r8", "r9", "r10", "r11", "memory", "cc");
+    return last;
+}
+__asm__(".globl fixed\n .type fixed, @function\n fixed: push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+        "mov $5, %ebx\n mov $6, %r12d\n mov $7, %r13d\n mov $8, %r14d\n mov $9, %r15d\n call *%rdx\n"
+        "lea (%rax, %rbx), %rax\n lea (%rax, %r12), %rax\n lea (%rax, %r13), %rax\n lea (%rax, %r14), %rax\n lea (%rax, %r15), %rax\n"
+        "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n ret\n .size fixed, . - fixed");
+long fixed(int *p, long n, long (*f)(int *, long));
+int main(void) {
+    static int own[WORDS];
+    struct all *all = 0;
+    if (bz_node() == 0) all = bz_alloc(sizeof *all);
+    bz_broadcast(0, &all, sizeof all);
+    if (bz_node() == 0) {
+        long expected = fixed(own, WORDS, sweep), wrong = 0;
+        for (int r = 0; r < ROUNDS; r++) wrong += fixed(all->words, WORDS, sweep) != expected;
+        all->done = 1;
+        printf("%ld\n", wrong);
+    } else {
+        for (unsigned k = 0; !all->done; k++) (void)*(volatile int *)&all->words[k * 16 % WORDS];
+    }
+    bz_barrier();
+    return 0;
+}
+"#;
+
+#[test]
+fn an_interrupted_test_keeps_what_it_has_in_the_red_zone() {
+    let learner = Learner::new(CALLED);
+    for _ in 0..3 {
+        assert_eq!(learner.run(&[]).0, "0\n");
+    }
+    assert!(total(&learner.at("stats.json"), "kernel_calls") > 100);
+}
+
 #[test]
 fn what_was_learnt_is_shown_and_leads_to_equal_files() {
     let learner = Learner::new(SOURCE);

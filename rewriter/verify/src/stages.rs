@@ -109,6 +109,9 @@ pub(crate) fn audit_against(
     }
     cold_is_stubs(&m, &cold, &[&sites, &sites_full], &mut audit);
     restarts::compare(&m, &[(&text, &sites), (&full, &sites_full)], &mut audit);
+    if guard {
+        restarts::begin_again(&m, &text, &sites, &mut audit);
+    }
     unless_settled!();
     let versions = guard.then(|| {
         let v = Versions::pair(&m, Version::new(&text, &sites), Version::new(&full, &sites_full), &mut audit);

@@ -132,6 +132,17 @@ pub fn encode(before: Option<Restart>, row: Restart) -> ([u8; CODE_BYTES], usize
     (code, bytes)
 }
 
+/// Whether a test of plain code that has come so far may begin again: it has changed registers and flags alone that nobody needs. It begins with what keeps others:
+/// by `push`, below a `lea rsp`, or in the red zone; and it keeps flags by `lahf` (`rewriter/SEQUENCES.md`). `done`: its instructions up to there.
+pub fn can_begin_again(done: &[u8]) -> bool {
+    const LAHF: u8 = 0x9f;
+    let moves_stack = matches!(done, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] | [0x48, 0x8d, 0x64 | 0xa4, 0x24, ..]);
+    // mov [rsp - 8 k], register
+    let spills = matches!(done, [0x48 | 0x4c, 0x89, operand, 0x24, 0x80..=0xff, ..] if operand & 0xc7 == 0x44);
+    // The byte may be another instruction's: then the test is not begun again, though it could be.
+    !moves_stack && !spills && !done.contains(&LAHF)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +170,38 @@ mod tests {
                 Restart { check, access }
             })
             .collect()
+    }
+
+    /// What tests in plain code begin with, and whether one that has come so far may begin again.
+    #[test]
+    fn what_keeps_a_register_or_flags_is_not_begun_again() {
+        /// Behind each beginning: `mov eax, ecx`.
+        const MORE: [u8; 2] = [0x89, 0xc8];
+        let all_registers = |prefix: &'static [u8]| (0..8u8).map(move |n| [prefix, &[0x50 + n]].concat());
+        let below = [vec![0x48, 0x8d, 0x64, 0x24, 0x80], vec![0x48, 0x8d, 0xa4, 0x24, 0, 0xff, 0xff, 0xff]];
+        let in_red_zone = (0..16u8)
+            .map(|n| vec![0x48 | n >> 3 << 2, 0x89, 0x44 | (n & 7) << 3, 0x24, [0xf8, 0xf0, 0x80][usize::from(n) % 3]]);
+        let keeping =
+            all_registers(&[]).chain(all_registers(&[0x41])).chain(below).chain(in_red_zone).chain([vec![0x9f]]);
+        for begun in keeping {
+            for done in [begun.clone(), [&begun[..], &MORE].concat()] {
+                assert!(!can_begin_again(&done), "{done:02x?}");
+            }
+        }
+        // `lahf` is not always the first.
+        assert!(!can_begin_again(&[&MORE[..], &[0x9f]].concat()));
+        // Nothing; a copy and a shift; `lea`s of other registers, or from other ones; a comparison with the doorbell.
+        let others: [&[u8]; 6] = [
+            &[],
+            &[0x48, 0x89, 0xc2, 0x48, 0xc1, 0xea, 6],
+            &[0x48, 0x8d, 0x54, 0x24, 0x80],
+            &[0x48, 0x8d, 0x60, 0x80],
+            &[0x41, 0x89, 0xc8],
+            &[0x83, 0x3c, 0x25, 0, 0, 0, 0x70, 0],
+        ];
+        for done in others {
+            assert!(can_begin_again(done), "{done:02x?}");
+        }
     }
 
     #[test]

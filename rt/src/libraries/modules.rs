@@ -9,7 +9,7 @@
 //! Source: design sections 3.1 (traps) and 5 (signals between a check and its access).
 
 use crate::kernel::owned::PerProcess;
-use blizzard_contract::restarts::{Restart, Restarts};
+use blizzard_contract::restarts::{Restart, Restarts, can_begin_again};
 use blizzard_contract::trap_map::{Place, TrapMap};
 use blizzard_contract::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -518,7 +518,7 @@ impl Modules {
         let (begin, access) = (base.wrapping_add(row.check.into()), base.wrapping_add(row.access.into()));
         // SAFETY: new code of a module that is loaded.
         let done = || unsafe { core::slice::from_raw_parts(begin as *const u8, (at - begin) as usize) };
-        let can_begin = at == access || at < access && keeps_what_lives(done());
+        let can_begin = at == access || at < access && can_begin_again(done());
         can_begin.then_some(begin)
     }
 
@@ -538,15 +538,6 @@ impl Modules {
     pub fn in_new_code(&self, at: u64) -> bool {
         self.at(at).is_some_and(|slot| slot.is_new(at))
     }
-}
-
-/// Whether a test has changed registers and flags alone that nobody needs, as far as it has come: it begins with what keeps others, and keeps flags by `lahf`
-/// (`SEQUENCES.md`).
-fn keeps_what_lives(done: &[u8]) -> bool {
-    const LAHF: u8 = 0x9f;
-    let moves_stack = matches!(done, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] | [0x48, 0x8d, 0x64 | 0xa4, 0x24, ..]);
-    // The byte may be another instruction's: then the test is not begun again, though it could be.
-    !moves_stack && !done.contains(&LAHF)
 }
 
 impl Default for Modules {

@@ -8,6 +8,7 @@ use crate::audit::Audit;
 use crate::decode::decoder::Code;
 use crate::file::module::Module;
 use crate::sites::site::Sites;
+use blizzard_contract::restarts::can_begin_again;
 
 /// Compares the table with the sites.
 pub(crate) fn compare(m: &Module, code: &[(&Code, &Sites)], audit: &mut Audit) {
@@ -49,5 +50,22 @@ pub(crate) fn compare(m: &Module, code: &[(&Code, &Sites)], audit: &mut Audit) {
             (Some(_), None) => unreachable!("the case before takes it"),
         };
         audit.finding(at, m.place(at), why);
+    }
+}
+
+/// The runtime lets a test of plain code that a signal interrupts begin again where its bytes say that it may. So far it has changed then only what it may leave
+/// changed.
+pub(crate) fn begin_again(m: &Module, plain: &Code, sites: &Sites, audit: &mut Audit) {
+    for s in sites.list.iter().filter(|s| s.kind.is_about_access() && s.problem.is_none()) {
+        let (mut registers, mut flags) = (0, 0);
+        let begin = plain.insns[s.start].va;
+        for i in &plain.insns[s.start..s.access] {
+            let done = m.bytes_at(begin, (i.va - begin) as usize);
+            if (registers & !s.dirty != 0 || flags & !s.dirty_flags != 0) && done.is_none_or(can_begin_again) {
+                audit.finding(i.va, m.place(i.va), "the test may begin again here, where it has changed what lives");
+            }
+            registers |= i.fx.writes;
+            flags |= i.fx.flag_kills;
+        }
     }
 }

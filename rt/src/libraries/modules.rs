@@ -591,6 +591,35 @@ pub(crate) mod tests {
         Box::new(Modules::new())
     }
 
+    /// What tests in plain code begin with, and whether one that has come so far may begin again.
+    #[test]
+    fn what_keeps_a_register_or_flags_is_not_begun_again() {
+        /// Behind each beginning: `mov eax, ecx`.
+        const MORE: [u8; 2] = [0x89, 0xc8];
+        let all_registers = |prefix: &'static [u8]| (0..8u8).map(move |n| [prefix, &[0x50 + n]].concat());
+        let below = [vec![0x48, 0x8d, 0x64, 0x24, 0x80], vec![0x48, 0x8d, 0xa4, 0x24, 0, 0xff, 0xff, 0xff]];
+        let keeping = all_registers(&[]).chain(all_registers(&[0x41])).chain(below).chain([vec![0x9f]]);
+        for begun in keeping {
+            for done in [begun.clone(), [&begun[..], &MORE].concat()] {
+                assert!(!keeps_what_lives(&done), "{done:02x?}");
+            }
+        }
+        // `lahf` is not always the first.
+        assert!(!keeps_what_lives(&[&MORE[..], &[0x9f]].concat()));
+        // Nothing; a copy and a shift; `lea`s of other registers, or from other ones; a comparison with the doorbell.
+        let others: [&[u8]; 6] = [
+            &[],
+            &[0x48, 0x89, 0xc2, 0x48, 0xc1, 0xea, 6],
+            &[0x48, 0x8d, 0x54, 0x24, 0x80],
+            &[0x48, 0x8d, 0x60, 0x80],
+            &[0x41, 0x89, 0xc8],
+            &[0x83, 0x3c, 0x25, 0, 0, 0, 0x70, 0],
+        ];
+        for done in others {
+            assert!(keeps_what_lives(done), "{done:02x?}");
+        }
+    }
+
     #[test]
     fn addresses_are_looked_up_with_the_load_bias() {
         let entries =

@@ -305,11 +305,14 @@ impl Case {
             let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
             self.compare(&outcome, original, (output, program))?;
         }
-        if mode == Mode::TESTS {
-            let nodes = if several { &d.nodes[..] } else { &[] };
-            for nodes in std::iter::once(&1).chain(nodes) {
-                self.compare_nodes(output, *nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;
-            }
+        let nodes = match mode {
+            Mode::TESTS if several => [&[1], &d.nodes[..]].concat(),
+            Mode::TESTS => vec![1],
+            Mode::GUARD => d.guarded_nodes.clone(),
+            _ => vec![],
+        };
+        for nodes in nodes {
+            self.compare_nodes(output, nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;
         }
         Ok(())
     }

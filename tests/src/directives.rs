@@ -19,6 +19,7 @@
 //! | `needs-cpu: avx2 fma` | skipped, visibly, on a processor without these flags |
 //! | `uses: blizzard` | compiled against `blizzard.h` |
 //! | `nodes: 2 4` | also run on so many nodes, in three configurations; standard output must stay that of the plain program |
+//! | `guarded-nodes: 2` | also run rewritten as guarded code on so many nodes |
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `checks: all` | run rewritten with all checks only: what it tests is done by checks |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
@@ -56,6 +57,7 @@ pub struct Directives {
     pub needs_cpu: Vec<String>,
     pub uses_blizzard: bool,
     pub nodes: Vec<u32>,
+    pub guarded_nodes: Vec<u32>,
     pub shared: Vec<u32>,
     pub all_checks_only: bool,
     pub refuse: Option<String>,
@@ -90,6 +92,7 @@ impl Directives {
             needs_cpu: Vec::new(),
             uses_blizzard: false,
             nodes: Vec::new(),
+            guarded_nodes: Vec::new(),
             shared: Vec::new(),
             all_checks_only: false,
             refuse: None,
@@ -152,6 +155,7 @@ impl Directives {
                 self.nodes = numbers()?;
                 self.uses_blizzard = true;
             }
+            "guarded-nodes" => self.guarded_nodes = numbers()?,
             "shared" => self.shared = numbers()?,
             "checks" if value == "all" => self.all_checks_only = true,
             "refuse" => self.refuse = Some(value.into()),

@@ -115,6 +115,8 @@ listed! {
         AddsComeLate,
         /// What nodes have added is combined in another order than that of their numbers.
         NodesCombinedBackwards,
+        /// What a node has added in a round is combined with what it has added before, in the barrier that ends the round before.
+        RoundsAreMixed,
 
         // Of bulk transfers.
         /// The last piece of a transfer is not waited for.

@@ -4,7 +4,7 @@ use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RSP, Ucontext};
 use crate::process::tags;
 use crate::system_calls::execution::call::{Call, Outcome};
-use crate::system_calls::execution::signal_sets::RESERVED;
+use crate::system_calls::execution::signal_sets::{RESERVED, UNBLOCKED};
 use crate::system_calls::execution::stubs::{NEW_ARGUMENTS, Stub};
 use crate::system_calls::gate::dispatch::arm;
 use crate::system_calls::gate::{processes, several_nodes};
@@ -39,11 +39,12 @@ fn ordinary_calls_run_with_their_own_arguments() {
 
 #[test]
 fn masks_are_copied_without_the_reserved_signals() {
+    const SYS_IO_PGETEVENTS: i64 = 333;
     let mask = u64::MAX;
     let at = &raw const mask as u64;
     // SAFETY: nothing is executed, only decided; the mask is alive.
     unsafe {
-        let kept = !RESERVED;
+        let kept = !UNBLOCKED;
         let suspend = decide(libc::SYS_rt_sigsuspend, [at, 8, 0, 0, 0, 0], 0x9000);
         let new = |i: usize| NEW_ARGUMENTS[i].load(Ordering::Relaxed);
         assert_eq!(suspend, Outcome::Run(Stub::Changed, [at, 8, 0, 0, 0, 0], 0));
@@ -54,10 +55,12 @@ fn masks_are_copied_without_the_reserved_signals() {
         assert_eq!(decide(libc::SYS_ppoll, [0; 6], 0x9000), Outcome::Run(Stub::Plain, [0; 6], 0));
         let pair = [at, 8];
         let pair_at = &raw const pair as u64;
-        let select = decide(libc::SYS_pselect6, [0, 0, 0, 0, 0, pair_at], 0x9000);
-        assert_eq!(select, Outcome::Run(Stub::Changed, [0, 0, 0, 0, 0, pair_at], 0));
-        let [mask_at, bytes] = *(new(5) as *const [u64; 2]);
-        assert_eq!((*(mask_at as *const u64), bytes), (kept, 8));
+        for call in [libc::SYS_pselect6, SYS_IO_PGETEVENTS] {
+            let outcome = decide(call, [0, 0, 0, 0, 0, pair_at], 0x9000);
+            assert_eq!(outcome, Outcome::Run(Stub::Changed, [0, 0, 0, 0, 0, pair_at], 0));
+            let [mask_at, bytes] = *(new(5) as *const [u64; 2]);
+            assert_eq!((*(mask_at as *const u64), bytes), (kept, 8));
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //# flags: -O0 | -O2
 //# link: -pie | -static
 //# nodes: 2 3
+//# guarded-nodes: 2
 /* Calls that the kernel finishes at once are never interrupted: not by a handler without SA_RESTART either that runs while a peer has called this node just
  * before the call. And a vfork child does not find blocked what came on the way into the call. */
 #define _GNU_SOURCE

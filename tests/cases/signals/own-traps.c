@@ -2,6 +2,7 @@
 //# link: -pie | -static
 //# compilers: gcc
 //# nodes: 2 3
+//# guarded-nodes: 2
 /* A handler of SIGTRAP: for breakpoints of the program's own, for what it sends itself, and for what a timer sends it anywhere. It uses shared memory, of which
  * other nodes take copies away all the time; in between the program counts in the same memory, and nothing may be lost. One that is sent while the handler
  * runs, or while it is blocked, waits until then. */

@@ -1,6 +1,7 @@
 //# flags: -O0 | -O2
 //# link: -pie | -no-pie | -static
 //# nodes: 1 2
+//# guarded-nodes: 2
 /* SIGSEGV, SIGBUS, SIGFPE and SIGILL that somebody sends, next to those that instructions raise: what a handler is told, the default, ignored, blocked, by a handler
  * that runs, by a mask. A fault while the signal is blocked or ignored ends the process, whatever handler it has. The runtime needs SIGSEGV for itself where
  * memory is guarded, and must not let a signal that waits stand in the way of an instruction that raises the same one. */

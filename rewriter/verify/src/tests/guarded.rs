@@ -350,13 +350,40 @@ fn finds_faults_in_tests_of_the_own_block() {
                 changes.push((limit.end() - 1, vec![s.byte(limit.end() - 1) + 1]));
                 changes.push((straddles.va, vec![0x72]));
                 changes.push((denied.va, vec![0x75]));
+                // The branch behind the look at the doorbell.
+                changes.push((stub[own + 3].va + 1, vec![0]));
                 let leaves = stub[own..].iter().find(|i| i.flow == Flow::Jump).expect("a way to the access");
                 changes.extend(leading(leaves, access.va + 1));
             }
         }
     });
-    assert!(changes.len() >= 4 * 6, "{}", changes.len());
+    assert!(changes.len() >= 4 * 7, "{}", changes.len());
     s.finds_each(changes, "");
+}
+
+/// Where the next block is not accessible, a loop of plain code that has learnt may have no place but its stubs where it sees that a peer has rung. One that looks,
+/// and goes on alike, or looks elsewhere, is found.
+#[test]
+fn finds_stubs_that_do_not_answer_the_doorbell() {
+    let s = subject();
+    for s in [Subject::learnt(&s.original, 1).expect("rewrite"), s] {
+        let (mut branches, mut words) = (vec![], vec![]);
+        s.view(|view| {
+            let looks = |i: &Insn| {
+                i.op == 0x83 && i.mem.is_some_and(|m| m.base == NONE && m.disp as u64 == contract::POLL_WORD)
+            };
+            for stub in view.cold.insns.windows(4) {
+                let [test, _, look, branch] = stub else { continue };
+                if test.op == 0xf6 && looks(look) && branch.len == 2 {
+                    branches.push((branch.va + 1, vec![0]));
+                    words.extend([(look.end() - 1, vec![1]), (look.end() - 5, vec![s.byte(look.end() - 5) ^ 4])]);
+                }
+            }
+        });
+        assert!(branches.len() > 2, "{branches:x?}");
+        s.finds_each(branches, "without a look at the doorbell");
+        s.finds_each(words, "cold stub");
+    }
 }
 
 /// A load is tested as the store to the same bytes behind it. Without that store, which becomes a load here, the test asks for too much.

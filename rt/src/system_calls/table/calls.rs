@@ -434,7 +434,7 @@ pub const CALLS: &[Row] = &[
     call!(330 pkey_alloc),
     call!(331 pkey_free),
     call!(332 statx, Num, Str, Num, Num, Out(Bytes(256))),
-    call!(333 io_pgetevents, Num, Num, Num, Out(TimesLong(2, IO_EVENT)), In(Bytes(TIMESPEC)), L(SigsetPair)),
+    call!(333 io_pgetevents, Num, Num, Num, Out(TimesLong(2, IO_EVENT)), In(Bytes(TIMESPEC)), L(SigsetPair); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::Pair(5)),
     call!(334 rseq, Never; prompt: true),
     call!(335 uretprobe),
     call!(336 uprobe),

@@ -247,6 +247,13 @@ pub fn reduce_ahead<const BYTES: u64>() -> Model {
     model("reduction ahead", plain, summed::<BYTES, 1>, scripts)
 }
 
+/// What a node has added comes to a home that has not left the barrier in front of that round.
+pub fn reduce_next_round<const BYTES: u64>() -> Model {
+    let adds = vec![Barrier, CheckOut(0, true), Add(0), Barrier];
+    let scripts = vec![vec![Barrier, Barrier], vec![Barrier, LoadSum(0), Barrier], adds];
+    model("reduction of the next round", plain, summed::<BYTES, 1>, scripts)
+}
+
 /// A node with room for one page adds to two, and loads from two.
 pub fn reduce_in_small<const BYTES: u64>() -> Model {
     let adds = vec![CheckOut(0, true), Add(0), CheckOut(1, true), Add(1), Barrier, LoadSum(0), LoadSum(1), LoadSum(0)];

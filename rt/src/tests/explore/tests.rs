@@ -78,6 +78,7 @@ fn sums_are_those_of_the_nodes_in_order() {
     explored(&reduce::<256>(), "256", ALL, 4_125);
     explored(&reduce_late::<64>(), "64", FEW, 1_657);
     explored(&reduce_ahead::<64>(), "64", FEW, 1_653);
+    explored(&reduce_next_round::<64>(), "64", FEW, 1_648);
     explored(&reduce_in_small::<64>(), "64", ALL, 1_643);
     explored(&reduce_of_three::<64>(), "64", FEW, 1_647);
 }
@@ -346,6 +347,7 @@ fn each_planted_bug_is_found() {
         ),
         (Bug::AddsComeLate, "stale", at_two_sizes!(reduce_late, [64], [128])),
         (Bug::NodesCombinedBackwards, "stale", at_two_sizes!(reduce_of_three, [64], [128])),
+        (Bug::RoundsAreMixed, "stale", at_two_sizes!(reduce_next_round, [64], [128])),
         (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
         (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),
     ];

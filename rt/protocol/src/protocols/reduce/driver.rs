@@ -242,9 +242,10 @@ impl<M: Storage> Reduce<M> {
     fn combine<P: Port>(&mut self, env: &mut Env<'_, M, P>, barrier: u64) {
         let parity = u64::from(parity(barrier));
         let backwards = has_bug!(env.port, NodesCombinedBackwards);
+        let mixed = has_bug!(env.port, RoundsAreMixed);
         for number in 0..MAX_NODES {
             let queue = &mut self.added[if backwards { MAX_NODES - 1 - number } else { number }];
-            while let Some(added) = queue.get(0).filter(|added| added.parity == parity) {
+            while let Some(added) = queue.get(0).filter(|added| added.parity == parity || mixed) {
                 queue.pop();
                 let site = env.site(added.addr);
                 touch(env, &site);

@@ -146,7 +146,7 @@ pub(crate) fn audit_against(
     let (pairs, undefined) = match original {
         Some(original) => {
             let twice = versions.as_ref().map_or_else(Vec::new, Versions::extents);
-            let compared = original::compare(&m, &text, &sites, &tables, &old, original, &twice, &mut audit);
+            let compared = original::compare(&m, &text, &sites, &tables, &old, (original, &twice), &mut audit);
             (compared.pairs, Some(compared.undefined))
         }
         None => {

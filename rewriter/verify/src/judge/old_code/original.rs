@@ -251,15 +251,14 @@ pub struct Compared {
     pub undefined: Vec<u64>,
 }
 
-/// Compares.
+/// Compares. `twice`: instructions of plain code with a full version, and that; ascending.
 pub fn compare(
     m: &Module,
     text: &Code,
     sites: &Sites,
     tables: &Tables,
     old: &Old,
-    original: &Original,
-    twice: &[(u64, Range<u64>)],
+    (original, twice): (&Original, &[(u64, Range<u64>)]),
     audit: &mut Audit,
 ) -> Compared {
     let named: Vec<(u64, u64)> = old.all(m).collect();

@@ -365,7 +365,7 @@ impl Partition {
             let larger = Partition::new(self.nodes as u32, gib << GIB_SHIFT, self.defaults);
             larger.arena_range(arena).is_some_and(|(_, bytes)| bytes >= needed)
         };
-        let gib = 2 * self.half_bytes >> GIB_SHIFT;
+        let gib = (2 * self.half_bytes) >> GIB_SHIFT;
         (gib + 1..=SEGMENT_MAX_BYTES >> GIB_SHIFT).find(has_room)
     }
 }

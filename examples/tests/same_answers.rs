@@ -307,15 +307,16 @@ fn a_full_segment_is_an_error_and_a_line() {
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{nodes}: {err}");
         let lines: Vec<&str> = err.lines().filter(|line| line.contains("no room")).collect();
         assert_eq!(lines.len(), 4, "{nodes}: {err}");
-        for (line, (call, bytes)) in lines.iter().zip([
-            ("bz_alloc", 1u64 << 50),
-            ("bz_alloc_on", 1 << 50),
-            ("bz_alloc_with", 1 << 50),
-            ("bz_alloc", 1 << 24),
+        let none = "no `blizzard run --segment-gib`";
+        for (line, (call, bytes, remedy)) in lines.iter().zip([
+            ("bz_alloc", 1u64 << 50, none),
+            ("bz_alloc_on", 1 << 50, none),
+            ("bz_alloc_with", 1 << 50, none),
+            ("bz_alloc", 1 << 24, "`blizzard run --segment-gib 2`"),
         ]) {
             assert!(line.contains(&format!("{call}: no room for {bytes} bytes (")), "{nodes}: {err}");
             assert!(line.contains(" are free"), "{nodes}: {err}");
-            assert!(line.ends_with("; `blizzard run --segment-gib` enlarges it"), "{nodes}: {err}");
+            assert!(line.ends_with(&format!("; {remedy} has room for it")), "{nodes}: {err}");
         }
     }
 }

@@ -31,7 +31,7 @@ unsigned bz_nodes(void);
 
 /* Shared memory: `bytes` bytes, all zero, aligned to 64 bytes; any node may call it, and any node may use the result.
  * Its pages' homes are spread over the nodes; with `--homes first-touch` those of at most 64 KiB are on the node that allocates. NULL when the segment is full, after a line on standard
- * error that names the call, the bytes asked and the bytes free: `blizzard run --segment-gib` enlarges it. 0 bytes give a pointer that may be freed. */
+ * error that names the call, the bytes asked, the bytes free, and the least `blizzard run --segment-gib` that is enough. 0 bytes give a pointer that may be freed. */
 void *bz_alloc(size_t bytes);
 /* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
 void *bz_alloc_on(unsigned home, size_t bytes);

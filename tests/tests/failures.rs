@@ -212,13 +212,33 @@ fn more_memory_than_there_is_gives_null_and_a_line() {
             ("bz_alloc_with: no room for 1125899906842624 bytes", nodes),
             ("bz_alloc: no room for 268435456 bytes", 2),
             (" are free in the part", 4 * nodes + 2),
-            ("`blizzard run --segment-gib` enlarges it", 4 * nodes + 2),
+            ("; no `blizzard run --segment-gib` has room for it", 4 * nodes),
+            ("; `blizzard run --segment-gib 2` has room for it", 2),
         ] {
             assert_eq!(stderr.matches(line).count(), count, "{line}: {}", outcome.describe());
         }
         assert!(!stderr.contains(": 0 bytes are free"), "{}", outcome.describe());
         assert_nothing_left(&marker);
     }
+}
+
+/// The option was named without a size, and no rule of thumb leads to one.
+#[test]
+fn the_size_that_a_full_segment_names_is_the_least_that_is_enough() {
+    let said = |segment_gib: &str| {
+        let marker = marker();
+        let mut command = tool::blizzard(["run", "--segment-gib", segment_gib, "--"]);
+        command.arg(program(Mode::TESTS)).args(["gib-60", &marker]);
+        let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
+        assert_nothing_left(&marker);
+        (outcome.stdout_text().replace("started 1\n", ""), outcome.stderr_text().to_owned())
+    };
+    let (out, err) = said("64");
+    let named = err.split_once("--segment-gib ").and_then(|(_, text)| text.split_once('`'));
+    let named: u32 = named.and_then(|(gib, _)| gib.parse().ok()).unwrap_or_else(|| panic!("{err}"));
+    assert!(out == "NULL\n" && err.contains("has room for it"), "{out}{err}");
+    assert_eq!(said(&named.to_string()), ("got it\n".into(), String::new()));
+    assert_eq!(said(&(named - 1).to_string()).0, "NULL\n");
 }
 
 /// The largest allocation of a segment, as `run --help` names it, and one GiB more.

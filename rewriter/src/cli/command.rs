@@ -185,16 +185,29 @@ fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
         Some(ContextValue::String(word)) => Some(word.clone()),
         _ => None,
     };
-    if let Some(long) = one_dash(args, root) {
-        return advise(error, &format!("did you mean '--{long}', with two dashes?"));
+    // What the letters of such a word are as options of one letter each, and their values, was not meant.
+    let unexpected = |word: String, tip: &str| {
+        let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(root);
+        told.insert(ContextKind::InvalidArg, ContextValue::String(word));
+        advise(&mut told, tip);
+        told
+    };
+    if let Some((wrong, long)) = one_dash(args, root) {
+        *error = unexpected(wrong, &format!("did you mean '--{long}', with two dashes?"));
+        return;
     }
     if let (ErrorKind::ValueValidation, Some(option), Some(value)) =
         (error.kind(), word(ContextKind::InvalidArg), word(ContextKind::InvalidValue))
         && option.starts_with("--nodes ")
         && value.contains(|c: char| c.is_alphabetic())
-        && args.iter().any(|word| *word == *value)
     {
-        return advise(error, &format!("the number of nodes comes first, as in: -n 2 -- {value}"));
+        let joined = format!("-n{value}");
+        if args.iter().any(|word| *word == *value) {
+            advise(error, &format!("the number of nodes comes first, as in: -n 2 -- {value}"));
+        } else if args.iter().any(|word| *word == *joined) {
+            *error = unexpected(joined, "did you mean '-n', as in: -n 2 -- PROG?");
+        }
+        return;
     }
     // The command that the words in front of the wrong one have come to.
     let command_before = |wrong: &str| {
@@ -231,8 +244,8 @@ fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
     }
 }
 
-/// The option that a word of several letters behind one dash would be with two: `-nodes`.
-fn one_dash(args: &[OsString], root: &clap::Command) -> Option<String> {
+/// A word of several letters behind one dash, and the option that it would be with two: `-nodes`.
+fn one_dash(args: &[OsString], root: &clap::Command) -> Option<(String, String)> {
     own_options(args, root).into_iter().find_map(|k| {
         let word = args[k].to_str()?.strip_prefix('-')?.split('=').next()?;
         if word.len() < 3 || !word.chars().all(|c| c.is_ascii_alphabetic()) {
@@ -243,7 +256,8 @@ fn one_dash(args: &[OsString], root: &clap::Command) -> Option<String> {
         let run = root.find_subcommand("run").filter(|_| std::ptr::eq(command, root));
         let all = command.get_arguments().chain(root.get_arguments());
         let all = all.chain(run.into_iter().flat_map(|run| run.get_arguments())).filter(|arg| !arg.is_hide_set());
-        nearest(word, all.filter_map(|arg| arg.get_long())).map(str::to_owned)
+        let long = nearest(word, all.filter_map(|arg| arg.get_long()))?;
+        Some((format!("-{word}"), long.to_owned()))
     })
 }
 
@@ -370,10 +384,13 @@ mod tests {
     #[test]
     fn a_wrong_number_of_nodes_gets_the_right_form() {
         for (line, parts) in [
-            ("run -nodes 2 -- ./prog", ["'--nodes', with two dashes", "tip"]),
-            ("run -nodse=2 ./prog", ["'--nodes', with two dashes", "tip"]),
-            ("run -stats f ./prog", ["'--stats', with two dashes", "tip"]),
-            ("-nodes 2 ./prog", ["'--nodes', with two dashes", "tip"]),
+            ("run -nodes 2 -- ./prog", ["'--nodes', with two dashes", "unexpected argument '-nodes' found"]),
+            ("run -nodes 2 ./prog", ["'--nodes', with two dashes", "unexpected argument '-nodes' found"]),
+            ("run -nodse=2 ./prog", ["'--nodes', with two dashes", "unexpected argument '-nodse' found"]),
+            ("run -stats f ./prog", ["'--stats', with two dashes", "unexpected argument '-stats' found"]),
+            ("-nodes 2 ./prog", ["'--nodes', with two dashes", "unexpected argument '-nodes' found"]),
+            ("run -nn 2 ./prog", ["did you mean '-n', as in: -n 2 -- PROG", "unexpected argument '-nn' found"]),
+            ("run -nx -- ./prog", ["did you mean '-n', as in: -n 2 -- PROG", "unexpected argument '-nx' found"]),
             ("run --version", ["'--version' stands in front of the command", "tip"]),
             ("run -V", ["'-V' stands in front of the command", "tip"]),
             ("run -n ./prog", ["comes first, as in: -n 2 -- ./prog", "'./prog'"]),
@@ -383,6 +400,9 @@ mod tests {
         ] {
             let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
             assert!(parts.iter().all(|part| text.contains(part)), "{line}: {text}");
+            // One thing is wrong, and it is said once.
+            let is_misspelt = text.contains("did you mean");
+            assert!(!is_misspelt || !text.contains("invalid value"), "{line}: {text}");
         }
         // What stands behind the program is its own.
         let text = parse("blizzard run -n 0 ./prog -nodes").unwrap_err().to_string();

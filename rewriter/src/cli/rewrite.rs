@@ -55,6 +55,10 @@ pub struct RewriteCommand {
 impl RewriteCommand {
     /// Writes the output file, whole or not at all.
     pub fn execute(self) -> Result<ExitCode> {
+        if self.output.as_deref().is_some_and(|output| output == "-") {
+            return Err(Error::new("-o -: a rewritten program is a file, and does not go to standard output")
+                .help("-o FILE; -o ./- for a file of that name"));
+        }
         let input = input::read(&self.input.program)?;
         let output = match (&self.output, &self.bundle) {
             (Some(output), _) => output.clone(),

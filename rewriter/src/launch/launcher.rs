@@ -22,7 +22,7 @@ use crate::launch::spawn::{self, Node, describe, shell_status};
 use crate::launch::stuck::{StuckNode, Watch};
 use crate::launch::supervise::{self, Seen, Stop};
 use crate::launch::{guard, leftovers, sys};
-use blizzard_contract::{self as contract, LearntPlace};
+use blizzard_contract::{self as contract, LearntPlace, node_phase};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::OsString;
 use std::io;
@@ -119,7 +119,13 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         && let NodeEnd { status, report } = &nodes[number as usize]
         && (debugger.node, status.success(), &report.message) == (number, true, &None)
     {
-        failure = Some(Error::new(format!("the debugger of node {number} has ended, and the node with it")));
+        let told = if report.phase == node_phase::STARTING {
+            let told = Error::new(format!("the debugger of node {number} has ended, and its program has never run"));
+            told.help("`run` at gdb's prompt starts the program")
+        } else {
+            Error::new(format!("the debugger of node {number} has ended, and the node with it"))
+        };
+        failure = Some(told);
     }
     let Seen { stuck, crashes } = seen;
     let ended_by = |node: u32| {

@@ -65,8 +65,13 @@ pub fn until_all_ended(
         crash::look(Own { nodes, first: 0 }, region, &mut seen.crashes);
         let mut failed = None;
         for number in reaper.reap(nodes, region) {
-            if failed.is_none() && has_failed(&nodes[number], region, number as u32, alone) {
-                failed = Some(number as u32);
+            let node = number as u32;
+            // A debugger that has not run its program to the end is no node that the others can do without.
+            let is_given_up = !alone
+                && options.debugger.as_ref().is_some_and(|debugger| debugger.node == node)
+                && region.report(node).phase != node_phase::DONE;
+            if failed.is_none() && (is_given_up || has_failed(&nodes[number], region, node, alone)) {
+                failed = Some(node);
             }
         }
         // Node 0 creates nodes, and none after it has ended.

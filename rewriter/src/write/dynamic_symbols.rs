@@ -1,9 +1,10 @@
 //! Dynamic symbols of code that has moved, so that `dladdr` and `backtrace_symbols` name return addresses in it.
 //!
 //! Purpose: a function that keeps its old address for pointers ([`crate::write::new_addresses`]) has a dynamic symbol with that address, but runs elsewhere.
+//! A function with a full version runs in two places.
 //! Input: the dynamic symbol table and its hash tables. Output: longer copies of them, in the new read-only segment, and new values of DT_SYMTAB, DT_GNU_HASH
-//! and DT_HASH. At the table's end each such function has a second symbol of the same name, with the address and size of its new code. In a DT_GNU_HASH
-//! they belong to the last chain that there is.
+//! and DT_HASH. At the table's end each function has a symbol more of the same name for each place that its own does not cover, with the address and size
+//! of the code there: first the new code, then the full version. In a DT_GNU_HASH they belong to the last chain that there is.
 //!
 //! **Invariants**: who asks for a name gets what the input's tables gave: DT_HASH has no chain with the new symbols, and in DT_GNU_HASH their words are the
 //! complements of their names' hashes, so that none is its own name's. Symbols keep their numbers. The section `.dynsym` is the input's.
@@ -16,7 +17,7 @@ use crate::read::image::Image;
 use crate::write::new_addresses::NewAddresses;
 use crate::write::new_code::layout::Placed;
 use crate::write::output::Output;
-use crate::write::symbols::moved;
+use crate::write::symbols::{full_version, moved};
 use crate::write::tables::ReadOnly;
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, STT_FUNC, Sym64};
@@ -64,7 +65,7 @@ fn gnu_table(bytes: &[u8]) -> Option<(&[u8], usize)> {
 }
 
 impl Longer {
-    /// The tables, with a symbol more for each function that has moved and whose symbol has not. None: there is no such function, or a table is damaged.
+    /// The tables, with a symbol more for each function that has moved and whose symbol has not, and for each full version. None: there are none, or a table is damaged.
     pub(super) fn new(image: &Image, insns: &Insns, placed: &Placed, direct: &NewAddresses) -> Option<Longer> {
         let data = image.data;
         let header = FileHeader64::<LE>::parse(data).ok()?;
@@ -110,14 +111,15 @@ impl Longer {
             let (s, _) = pod::from_bytes::<Sym64<LE>>(&old[at..at + SYM_BYTES]).ok()?;
             let (va, bytes) = (Vaddr(s.st_value.get(LE)), s.st_size.get(LE));
             let is_function = s.st_type() == STT_FUNC && s.st_shndx.get(LE) != elf::SHN_UNDEF;
-            if !is_function
-                || bytes == 0
-                || symbols[at + VALUE_AT..at + SYM_BYTES] != old[at + VALUE_AT..at + SYM_BYTES]
-            {
+            if !is_function || bytes == 0 {
                 continue;
             }
             let name = names.get(s.st_name.get(LE) as usize..).and_then(|name| name.split(|b| *b == 0).next());
-            if let (Some((new, new_bytes)), Some(name)) = (moved(insns, placed, va, bytes).filter(|m| m.1 > 0), name) {
+            let Some(name) = name else { continue };
+            let keeps = symbols[at + VALUE_AT..at + SYM_BYTES] == old[at + VALUE_AT..at + SYM_BYTES];
+            let plain = if keeps { moved(insns, placed, va, bytes) } else { None };
+            let full = full_version(insns, placed, va, bytes);
+            for (new, new_bytes) in plain.into_iter().chain(full).filter(|m| m.1 > 0) {
                 let mut entry = old[at..at + SYM_BYTES].to_vec();
                 entry[VALUE_AT..SIZE_AT].copy_from_slice(&new.0.to_le_bytes());
                 entry[SIZE_AT..].copy_from_slice(&new_bytes.to_le_bytes());

@@ -58,6 +58,18 @@ pub(super) fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Op
     Some((start, if end > start { end - start } else { 0 }))
 }
 
+/// Address and size of the full version of the function at `[va, va + bytes)`, if it has one.
+pub(super) fn full_version(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
+    let first = insns.at(va)?;
+    let last = InsnId(insns.main_before(Vaddr(va.0.checked_add(bytes)?)).checked_sub(1)? as u32);
+    let versions = &placed.versions;
+    if last < first || !versions.has_full(first) || !versions.has_full(last) {
+        return None;
+    }
+    let (start, end) = (placed.begin(versions.full_label(first)), placed.end(versions.full_label(last)));
+    Some((start, end - start))
+}
+
 /// Names, addresses and sizes of the functions in the dynamic symbol table.
 fn exported<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64)>> {
     let data: &'a [u8] = image.data;
@@ -180,10 +192,8 @@ impl Symbols {
             let stop = InsnId(insns.main_before(va + bytes) as u32);
             let name = self.names.as_deref().and_then(|names| names.get(name as usize..)).unwrap_or(&[]);
             let name = name.split(|b| *b == 0).next().unwrap_or(&[]).to_vec();
-            if placed.versions.has_full(first) && first < stop {
-                let [start, last] = [first, InsnId(stop.0 - 1)].map(|id| placed.versions.full_label(id));
-                let (start, end) = (placed.begin(start), placed.end(last));
-                self.append(&full_name(&name), STT_FUNC, new_text, start, end - start);
+            if let Some((start, full_bytes)) = full_version(insns, placed, va, bytes) {
+                self.append(&full_name(&name), STT_FUNC, new_text, start, full_bytes);
             }
             if let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) {
                 // Who steps through the function's cold code steps over what it calls.

@@ -21,6 +21,7 @@ blizzard_test_harness::module! {
     statistics_take_the_place_of_no_pipe_or_link,
     statistics_go_to_standard_output,
     statistics_count_exactly_in_a_counting_rewrite,
+    a_rewritten_program_does_not_go_to_standard_output,
     several_nodes_that_share_nothing_are_told,
     messages_are_quiet_verbose_or_coloured_as_asked,
     config_compiles_a_program_that_runs_plain_and_on_nodes,
@@ -349,6 +350,18 @@ fn statistics_go_to_standard_output() {
     assert!(!bench.at("-").exists());
 }
 
+fn a_rewritten_program_does_not_go_to_standard_output() {
+    let bench = Bench::new();
+    for option in [&["-o", "-"][..], &["-o-"], &["--output=-"]] {
+        let (out, err, status) = bench.run(&[&["rewrite", "./prog"], option].concat());
+        assert_eq!((out.as_str(), status), ("", 1), "{err}");
+        assert!(err.starts_with("blizzard: error: -o -: a rewritten program is a file"), "{err}");
+        assert!(!bench.at("-").exists());
+    }
+    assert_eq!(bench.run(&["rewrite", "./prog", "-o", "./-"]).2, 0);
+    assert!(bench.at("-").exists());
+}
+
 fn several_nodes_that_share_nothing_are_told() {
     let bench = Bench::new();
     let (out, err, status) = bench.run(&["run", "-np", "2", "./prog"]);
@@ -356,7 +369,12 @@ fn several_nodes_that_share_nothing_are_told() {
     let told =
         "blizzard: note: ./prog: ran 2 times, once on each node, and the nodes shared nothing\n  help: did you mean";
     assert!(err.starts_with(told), "{err}");
+    let (out, err, status) = bench.run(&["run", "--fork", "-n", "2", "./prog"]);
+    assert_eq!((out.lines().count(), status), (1, 0), "{err}");
+    assert!(err.starts_with("blizzard: note: ./prog: ran once, on node 0: it has created none of the"), "{err}");
     // A failure has a message of its own, and one node has nobody to share with.
+    assert_eq!(bench.run(&["run", "--fork", "./prog"]).1, "");
+    assert!(!bench.run(&["run", "--fork", "-n", "2", "./prog", "3"]).1.contains("ran once"));
     assert!(!bench.run(&["run", "-n", "2", "./prog", "3"]).1.contains("shared nothing"));
     assert_eq!(bench.run(&["run", "./prog"]).1, "");
 }

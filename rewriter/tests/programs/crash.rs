@@ -1,6 +1,6 @@
 //! Nodes that die by signals: what the launcher says of them; nodes under a debugger.
 
-use crate::sources::{SharedProgram, finished, said};
+use crate::sources::{self, SharedProgram, finished, said};
 use blizzard_test_harness::needs::{need_system, send_signal};
 use blizzard_test_harness::tool;
 use std::fs;
@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 blizzard_test_harness::module! {
+    the_starter_of_a_thread_is_a_function_of_the_program,
     a_node_that_dies_says_where_and_by_what,
     a_node_that_ends_the_run_says_where,
     what_programs_see_of_faults_stays_as_it_was,
@@ -331,4 +332,50 @@ fn gdb_reads_the_core_file_of_a_node() {
         let at = rest.find(part);
         rest = &rest[at.unwrap_or_else(|| panic!("no {part}: {seen}"))..];
     }
+}
+
+/// In Rust a function of the standard library was named, of a stripped program a file of the cache.
+fn the_starter_of_a_thread_is_a_function_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let thread = "fn main() { begin(); }\n#[inline(never)]\nfn begin() { std::thread::spawn(|| println!(\"no\")).join().unwrap(); }\n";
+    std::fs::write(at("rust.rs"), thread).unwrap();
+    for mangling in ["legacy", "v0"] {
+        let mut rustc = tool("rustc");
+        rustc.args(["-O", "--edition=2021", &format!("-Csymbol-mangling-version={mangling}")]);
+        // The older way has to be asked for in some versions of the compiler.
+        rustc.env("RUSTC_BOOTSTRAP", "1").arg("-Zunstable-options");
+        let built = rustc.args(["-o", mangling, "rust.rs"]).current_dir(&folder).status().unwrap();
+        assert!(built.success(), "{mangling}");
+    }
+    let source = "#include <pthread.h>\nstatic void *nothing(void *p) { return p; }\n\
+                  int main(void) { pthread_t t; return pthread_create(&t, 0, nothing, 0); }\n";
+    sources::compile(source, &at("bare"), &["-O1", "-s", "-pthread"]);
+    let said = |name: &str| {
+        let run =
+            sources::blizzard(folder.path()).args(["run", "-n", "2", "--", &format!("./{name}")]).output().unwrap();
+        let (_, err, status) = sources::finished(run);
+        assert_eq!(status, 1, "{err}");
+        let (_, starter) =
+            err.split_once("starts a second thread, started by ").unwrap_or_else(|| panic!("{name}: {err}"));
+        starter.to_owned()
+    };
+    for name in ["legacy", "v0"] {
+        let starter = said(name);
+        assert!(
+            starter.starts_with(&format!("{name}::begin")) || starter.starts_with("rust::begin"),
+            "{name}: {starter}"
+        );
+    }
+    let starter = said("bare");
+    let file = at("bare").canonicalize().unwrap();
+    let place = starter.split_once(&format!(" of {}", file.display())).unwrap_or_else(|| panic!("{starter}")).0;
+    let number = u64::from_str_radix(place.strip_prefix("code at 0x").unwrap(), 16).unwrap();
+    // Behind the call, in the original's code.
+    let bytes = std::fs::read(file).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let text = object::Object::section_by_name(&elf, ".text").unwrap();
+    let code = object::ObjectSection::data(&text).unwrap();
+    let behind = (number - object::ObjectSection::address(&text)) as usize;
+    assert!(code[behind - 5] == 0xe8 || code[behind - 6..behind - 4] == [0xff, 0x15], "{starter}");
 }

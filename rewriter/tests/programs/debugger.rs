@@ -1,4 +1,4 @@
-//! A debugger that steps through accesses to shared memory, and one that is ended.
+//! A debugger that steps through accesses to shared memory, one that is ended, and one that ends.
 
 use crate::sources::{SharedProgram, finished};
 use blizzard_test_harness::needs::send_signal;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 blizzard_test_harness::module! {
     steps_lead_over_accesses_that_miss: ["gcc", "clang"],
     a_debugger_that_is_ended_leaves_no_folder: ["TERM", "HUP", "KILL"],
+    a_debugger_that_ends_without_its_program_ends_the_run,
 }
 
 /// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
@@ -121,5 +122,35 @@ fn a_debugger_that_is_ended_leaves_no_folder(signal: &str) {
     while !left().is_empty() {
         assert!(Instant::now() < until, "{signal}: {:?}", left());
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The other node waited for it for ever, and Ctrl-C did not end the run: that is the debugger's.
+fn a_debugger_that_ends_without_its_program_ends_the_run() {
+    tool("gdb");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &["-DFIRST"]);
+    let never = "node 0 has ended, and its program has never run";
+    for (commands, nodes, says) in [
+        (&["quit"][..], "2", never),
+        (&["quit"], "1", ""),
+        (&["starti", "kill", "quit"], "2", never),
+        (&["break main", "run", "kill", "quit"], "2", "node 0 has ended, and the node with it"),
+        (&["run", "quit"], "2", ""),
+    ] {
+        let mut command = program.blizzard();
+        command.args(["run", "-n", nodes, "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+        command.args(commands.iter().flat_map(|line| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
+        let mut run = command.args(["--", "./prog"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while run.try_wait().unwrap().is_none() {
+            if Instant::now() > until {
+                assert!(send_signal("TERM", run.id()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (_, err, status) = finished(run.wait_with_output().unwrap());
+        assert_eq!(status, i32::from(!says.is_empty()), "{commands:?} {nodes}: {err}");
+        assert_eq!(err.contains("blizzard: error:"), !says.is_empty(), "{commands:?} {nodes}: {err}");
+        assert!(err.contains(says), "{commands:?} {nodes}: {err}");
     }
 }

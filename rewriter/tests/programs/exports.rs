@@ -1,8 +1,8 @@
 //! Exported functions that are known by their new addresses: which ones are, that pointers to a function are equal wherever they come from, and that
 //! the audit finds what would let them differ.
 
-use crate::sources;
-use blizzard::base::options::{Checks, Options, Poll};
+use crate::sources::{self, SharedProgram};
+use blizzard::base::options::{Access, Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -15,6 +15,8 @@ blizzard_test_harness::module! {
     a_fixed_program_keeps_its_functions_addresses,
     pointers_to_a_function_are_equal_wherever_they_come_from,
     the_audit_finds_functions_of_two_addresses_and_symbols_that_lead_elsewhere,
+    full_versions_have_their_functions_names,
+    the_audit_finds_symbols_that_are_no_full_versions,
 }
 
 const BLIZZARD: &str = env!("CARGO_BIN_EXE_blizzard");
@@ -196,4 +198,94 @@ fn the_audit_finds_functions_of_two_addresses_and_symbols_that_lead_elsewhere() 
     }
     // Each alone is what it should be.
     assert!(verify_with(&old, "libexports.so", Some(&input)).unwrap().is_clean());
+}
+
+/// Node 1 misses, and goes on in full versions.
+const GUARDED: &str = r#"
+#define _GNU_SOURCE
+#include <blizzard.h>
+#include <dlfcn.h>
+#include <stdio.h>
+static long *cells;
+__attribute__((noinline)) void name(const void *at) {
+    Dl_info info;
+    printf("%s\n", dladdr(at, &info) && info.dli_sname ? info.dli_sname : "none");
+}
+__attribute__((noinline)) long inner(long k) {
+    long sum = cells[k];
+    name(__builtin_return_address(0));
+    return sum + cells[k + 64];
+}
+__attribute__((noinline)) long outer(long k) {
+    long sum = cells[k + 128];
+    sum += inner(k);
+    return sum + cells[k + 192];
+}
+int main(void) {
+    if (bz_node() == 0) {
+        cells = bz_alloc(4096 * 8);
+        bz_publish(1, cells);
+    }
+    bz_barrier();
+    cells = bz_lookup(1);
+    for (long k = 0; bz_node() == 1 && k < 3; k++)
+        outer(k);
+    bz_barrier();
+    printf("%d\n", dlsym(RTLD_DEFAULT, "outer") == (void *)outer && dlsym(RTLD_DEFAULT, "inner") == (void *)inner);
+    return 0;
+}
+"#;
+
+/// `dladdr` found nothing there.
+fn full_versions_have_their_functions_names() {
+    for kind in ["-pie", "-no-pie"] {
+        for flags in ["-O2", "-Wl,--hash-style=sysv"] {
+            let program = SharedProgram::new(GUARDED, &["-rdynamic", kind, flags]);
+            let (out, err, status) = program.run(&["-n", "2", "--access", "guard"], "");
+            assert_eq!(status, 0, "{err}");
+            let named = out.lines().filter(|line| *line == "outer").count();
+            assert_eq!((named, out.lines().filter(|line| *line == "1").count()), (3, 2), "{kind} {flags}: {out}{err}");
+        }
+    }
+}
+
+/// Where the rows of the longer table stand in the file that were added, by name.
+fn added(file: &[u8], name: &str) -> Vec<usize> {
+    let elf = object::File::parse(file).unwrap();
+    let old = elf.section_by_name(".dynsym").unwrap().file_range().unwrap();
+    let (from, bytes) = elf.section_by_name(".blizzard.dynsym").unwrap().file_range().unwrap();
+    let (_, symbol) = export(file, name);
+    let rows = (from + old.1..from + bytes).step_by(24).map(|at| at as usize);
+    rows.filter(|&at| file[at..at + 4] == file[symbol - 8..symbol - 4]).collect()
+}
+
+fn the_audit_finds_symbols_that_are_no_full_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    // Padding stands behind functions.
+    let source = "int one(int *p) { return p[3] + 1; }\nint two(int *p, int k) { int sum = 0; while (k--) sum += p[k]; return sum; }\n\
+                  int three(int *p) { return p[5] + one(p); }\nint four(int *p) { return two(p, 3) + 1; }\n";
+    let input = compile(source, &folder.path().join("lib.so"), &["-shared", "-fPIC"]);
+    let options = Options { access: Access::Guard, ..Options::default() };
+    let output = pipeline::rewrite_library(&*input, "lib.so", &options).unwrap().bytes;
+    let open = |file: &[u8]| verify_with(file, "lib.so", Some(&input)).unwrap().open;
+    assert!(open(&output).is_empty(), "{:?}", open(&output));
+    let found = |file: &[u8]| open(file).iter().any(|finding| finding.reason.contains("an added dynamic symbol"));
+    for name in ["one", "two", "three"] {
+        // Its own symbol leads to the new code.
+        let rows = added(&output, name);
+        let [at] = rows[..] else { panic!("{name}: {rows:?}") };
+        let word = |at: usize| u64::from_le_bytes(output[at..at + 8].try_into().unwrap());
+        for (field, value) in [
+            (at + 8, word(at + 8) + 1),
+            (at + 8, word(at + 8) - 16),
+            (at + 8, export(&output, name).0),
+            (at + 16, word(at + 16) / 2),
+            (at + 16, word(at + 16) + 64),
+            (at + 16, u64::MAX),
+        ] {
+            let mut changed = output.clone();
+            changed[field..field + 8].copy_from_slice(&value.to_le_bytes());
+            assert!(found(&changed), "{name}: {value:#x}");
+        }
+    }
 }

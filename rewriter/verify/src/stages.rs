@@ -148,7 +148,8 @@ pub(crate) fn audit_against(
     let reads: Vec<usize> = tables.reads.iter().map(|r| r.0).collect();
     let (pairs, undefined) = match original {
         Some(original) => {
-            let compared = original::compare(&m, &text, &sites, &tables, &old, original, &mut audit);
+            let twice = versions.as_ref().map_or_else(Vec::new, Versions::extents);
+            let compared = original::compare(&m, &text, &sites, &tables, &old, (original, &twice), &mut audit);
             (compared.pairs, Some(compared.undefined))
         }
         None => {

@@ -206,8 +206,8 @@ impl<T: Sharable> Deref for Shared<T> {
     }
 }
 
-/// The part of the segment that an allocation would have come from is full. A line on standard error has said how many bytes are free there; `blizzard run
-/// --segment-gib` enlarges it.
+/// The part of the segment that an allocation would have come from is full. A line on standard error has said how many bytes are free there, and which
+/// `blizzard run --segment-gib` is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError {
     /// What was asked; `usize::MAX` if that is no number.

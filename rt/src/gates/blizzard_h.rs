@@ -24,6 +24,7 @@ use blizzard_contract::{
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::operation::Operation;
 use blizzard_protocol::port::ProtocolId;
+use core::fmt;
 use core::sync::atomic::AtomicU64;
 
 /// The one table of this process.
@@ -164,17 +165,29 @@ fn allocate(function: &str, bytes: usize, asked: &Asked, choose: impl FnOnce(Att
     handed_out(function, bytes, result)
 }
 
+/// Displays the size of segment that has room, in GiB.
+struct Enough(Option<u64>);
+
+impl fmt::Display for Enough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(gib) => write!(f, "`blizzard run --segment-gib {gib}` has room for it"),
+            None => f.write_str("no `blizzard run --segment-gib` has room for it"),
+        }
+    }
+}
+
 /// What an allocation returns; one that has failed says so.
 fn handed_out(function: &str, bytes: usize, result: Result<u64, Full>) -> *mut u8 {
     match result {
         Ok(addr) => addr as *mut u8,
-        Err(Full { free_bytes }) => {
+        Err(Full { free_bytes, enough_gib }) => {
             // Programs seldom look at the result: the line is what tells a full segment from any other null pointer.
             print::warning(format_args!(
-                "{function}: no room for {} of shared memory: {} are free in the part of the segment that it comes from; `blizzard run \
-                 --segment-gib` enlarges it",
+                "{function}: no room for {} of shared memory: {} are free in the part of the segment that it comes from; {}",
                 Bytes(bytes as u64),
-                Bytes(free_bytes)
+                Bytes(free_bytes),
+                Enough(enough_gib)
             ));
             core::ptr::null_mut()
         }

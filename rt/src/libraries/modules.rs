@@ -534,6 +534,11 @@ impl Modules {
         !first.is_empty() && first.covers(at) && first.is_new(at)
     }
 
+    /// The old address of the program's instruction or function whose new code begins at `at`.
+    pub fn old_of_program(&self, at: u64) -> Option<u64> {
+        if self.in_program(at) { self.slots[0].old_of(at) } else { None }
+    }
+
     /// Whether `at` lies in some module's new code.
     pub fn in_new_code(&self, at: u64) -> bool {
         self.at(at).is_some_and(|slot| slot.is_new(at))

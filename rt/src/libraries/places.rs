@@ -12,17 +12,84 @@ use core::fmt;
 /// Displays the place at this address.
 pub struct Place(pub u64);
 
-/// Displays the function at this address and the distance from its start, without the file's name; a [`Place`] if it has no name.
-pub struct Function(pub u64);
+/// Displays the function at this address and the distance from its start, without the file's name. If it has no name: the address in the original, where that
+/// is known, else a [`Place`].
+pub struct Function {
+    pub at: u64,
+    /// The original's path, and where the same code would be if it were in the place of this file.
+    pub original: Option<(&'static CStr, u64)>,
+}
 
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = [0u8; LINE_BYTES];
-        let mapped = mapping(self.0, &mut line).and_then(|(offset, path)| Some((offset, File::open(path)?)));
-        let named = mapped.as_ref().and_then(|(offset, file)| file.symbol(file.address(*offset)?));
-        match named {
-            Some((symbol, distance)) => write!(f, "{symbol}+{distance:#x}"),
-            None => Place(self.0).fmt(f),
+        let mapped = mapping(self.at, &mut line).and_then(|(offset, path)| Some((offset, File::open(path)?)));
+        let va = mapped.as_ref().and_then(|(offset, file)| file.address(*offset));
+        let named = mapped.as_ref().zip(va).and_then(|((_, file), va)| file.symbol(va));
+        let original = self.original.and_then(|(path, at)| Some((path.to_str().ok()?, at)));
+        match (named, va.zip(original)) {
+            (Some((symbol, distance)), _) => write!(f, "{symbol}+{distance:#x}"),
+            (None, Some((va, (path, old)))) => {
+                write!(f, "code at {:#x} of {path}", va.wrapping_add(old).wrapping_sub(self.at))
+            }
+            (None, None) => Place(self.at).fmt(f),
+        }
+    }
+}
+
+/// Whether the function at this address is one of a language's standard library that has been linked into the program, by its name.
+pub fn is_of_standard_library(at: u64) -> bool {
+    let mut line = [0u8; LINE_BYTES];
+    let mapped = mapping(at, &mut line).and_then(|(offset, path)| Some((offset, File::open(path)?)));
+    let named = mapped.as_ref().and_then(|(offset, file)| file.symbol(file.address(*offset)?));
+    named.is_some_and(|(symbol, _)| is_standard(symbol))
+}
+
+/// Rust's crates of the standard library.
+const CRATES: [&str; 3] = ["std", "core", "alloc"];
+
+/// Whether a mangled name is of namespace `std`, or of one of the crates. Sources: Itanium C++ ABI 5.1, Rust RFC 2603; what Rust mangles in the older way ends with a hash.
+fn is_standard(symbol: &str) -> bool {
+    if let Some(path) = symbol.strip_prefix("_R") {
+        return root_of(path).is_some_and(|name| CRATES.contains(&name));
+    }
+    let Some(name) = symbol.strip_prefix("_ZN") else { return symbol.starts_with("_ZSt") };
+    let is_hash = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let rust = name.strip_suffix('E').and_then(|text| text.rsplit_once("17h")).filter(|(_, hash)| is_hash(hash));
+    let Some((path, _)) = rust else {
+        let name = name.trim_start_matches(['K', 'V', 'r', 'R', 'O']);
+        return name.starts_with("St") || name.starts_with("9__gnu_cxx");
+    };
+    let first = path.trim_start_matches(|c: char| c.is_ascii_digit());
+    // Of an implementation the first type counts.
+    let first = first.trim_start_matches("_$LT$").trim_start_matches("$RF$").trim_start_matches("mut$u20$");
+    CRATES.iter().any(|name| {
+        first.strip_prefix(name).is_some_and(|rest| rest.starts_with(|c: char| c == '.' || c.is_ascii_digit()))
+    })
+}
+
+/// The crate that a path begins with, as RFC 2603 writes it.
+fn root_of(path: &str) -> Option<&str> {
+    let mut rest = path;
+    loop {
+        let tag = rest.chars().next()?;
+        rest = &rest[tag.len_utf8()..];
+        // `s…_` tells things of the same name apart.
+        let plain = |text: &'_ str| match text.strip_prefix('s').and_then(|text| text.split_once('_')) {
+            Some((_, rest)) => text.len() - rest.len(),
+            None => 0,
+        };
+        match tag {
+            'C' => {
+                let name = &rest[plain(rest)..];
+                let digits = name.bytes().take_while(u8::is_ascii_digit).count();
+                let bytes: usize = name[..digits].parse().ok()?;
+                return name[digits..].trim_start_matches('_').get(..bytes);
+            }
+            'N' => rest = rest.get(1..)?,
+            'M' | 'X' => rest = &rest[plain(rest)..],
+            'I' | 'Y' => {}
+            _ => return None,
         }
     }
 }
@@ -167,6 +234,50 @@ mod tests {
     fn code_has_its_functions_name() {
         let text = Place(named_function() + 1).to_string();
         assert!(text.contains("named_function") && text.contains("+0x1 (/"), "{text}");
+    }
+
+    #[test]
+    fn code_without_a_name_is_the_originals() {
+        let word = Box::new(0u64);
+        let nameless = Function { at: &raw const *word as u64, original: Some((c"/prog", 0x10)) };
+        assert!(nameless.to_string().starts_with("code at 0x"), "{nameless}");
+        let at = named_function() + 1;
+        let named = Function { at, original: Some((c"/prog", 0x10)) }.to_string();
+        assert!(named.contains("named_function") && !named.contains("/prog"), "{named}");
+    }
+
+    #[test]
+    fn functions_of_standard_libraries_are_told_by_their_names() {
+        for name in [
+            "_ZN3std6thread7Builder16spawn_unchecked_17h0123456789abcdefE",
+            "_ZN4core3ops8function6FnOnce40call_once$u7b$$u7b$vtable.shim$u7d$$u7d$17h0123456789abcdefE",
+            "_ZN91_$LT$std..panicking..begin_panic..Payload$LT$A$GT$$u20$as$u20$core..panic..PanicPayload$GT$3get17h0123456789abcdefE",
+            "_RNvNtNtCs5QkbKbbbnvp_3std3sys6thread3new",
+            "_RINvNtCs5QkbKbbbnvp_3std6thread5spawnNCNvCsg1hrNyQ6o5i_4prog4work0uEB2_",
+            "_RNvXs_NtCs5QkbKbbbnvp_5alloc5boxedINtB4_3BoxuENtB6_3Any3foo",
+            "_ZNSt6threadC2IRFvvEJEvEEOT_DpOT0_",
+            "_ZNKSt6thread8joinableEv",
+            "_ZSt13__invoke_implIvPFvvEJEET_St14__invoke_otherOT0_DpOT1_",
+        ] {
+            assert!(is_standard(name), "{name}");
+        }
+        for name in [
+            "main",
+            "_ZN4prog4work17h0123456789abcdefE",
+            "_ZN4prog3std4work17h0123456789abcdefE",
+            "_ZN5corea4work17h0123456789abcdefE",
+            "_ZN57_$LT$prog..Work$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
+            // Namespaces of C++.
+            "_ZN4core4workEv",
+            "_ZN5alloc4work1hEv",
+            "_Z4workSt6vectorIiSaIiEE",
+            "_RNvCsg1hrNyQ6o5i_4prog4work",
+            "_RNvXCsg1hrNyQ6o5i_4progNtB2_4WorkNtNtCs5QkbKbbbnvp_4core3ops4Drop4drop",
+            "_R",
+            "_RNvCs5",
+        ] {
+            assert!(!is_standard(name), "{name}");
+        }
     }
 
     #[test]

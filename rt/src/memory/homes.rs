@@ -125,6 +125,12 @@ impl Homes {
         self.partition.arena_range(arena)
     }
 
+    /// The least GiB of a larger segment in which the arena has room for `bytes` bytes behind `limit`, its first address that was never handed out (0: none
+    /// was). `None`: there is no such segment.
+    pub fn enough_gib(&self, arena: ArenaId, bytes: u64, limit: u64) -> Option<u64> {
+        self.partition.enough_gib(arena, bytes, limit)
+    }
+
     /// How many arenas the run has; their numbers are below.
     pub fn arenas(&self) -> usize {
         ArenaId::count(self.partition.nodes()) as usize

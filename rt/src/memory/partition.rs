@@ -353,6 +353,21 @@ impl Partition {
         };
         (bytes != 0).then_some((SEGMENT_BASE + start + offset, bytes))
     }
+
+    /// The least GiB of a larger segment in which the arena has room for `bytes` bytes behind `limit`, its first address that was never handed out (0: none
+    /// was). An arena may be smaller in a larger segment: slices are powers of two.
+    pub fn enough_gib(&self, arena: ArenaId, bytes: u64, limit: u64) -> Option<u64> {
+        const GIB_SHIFT: u32 = 30;
+        let taken = self.arena_range(arena).map_or(0, |(base, _)| limit.saturating_sub(base));
+        let pages = |bytes: u64| bytes.checked_next_multiple_of(PAGE_BYTES);
+        let needed = pages(taken)?.checked_add(pages(bytes)?)?;
+        let has_room = |gib: &u64| {
+            let larger = Partition::new(self.nodes as u32, gib << GIB_SHIFT, self.defaults);
+            larger.arena_range(arena).is_some_and(|(_, bytes)| bytes >= needed)
+        };
+        let gib = (2 * self.half_bytes) >> GIB_SHIFT;
+        (gib + 1..=SEGMENT_MAX_BYTES >> GIB_SHIFT).find(has_room)
+    }
 }
 
 #[cfg(test)]
@@ -429,6 +444,31 @@ mod tests {
             assert_eq!(arenas.map(ArenaId::zone), [None, None, Some(5)]);
             assert_eq!(ArenaId::new(arenas[2].index() as u64, 6), Some(arenas[2]));
             assert_eq!(ArenaId::new(arenas[2].index() as u64, 5), None);
+        }
+    }
+
+    #[test]
+    fn the_least_segment_with_room_is_named() {
+        for nodes in [1, 3, 64] {
+            let partition = Partition::new(nodes, 64 << 30, Attributes::PLAIN);
+            let own = ArenaId::of(Attributes::PLAIN);
+            let other = ArenaId::of(Attributes { homes: Placement::FirstTouch, ..Attributes::PLAIN });
+            let at_home = ArenaId::of(Attributes { homes: Placement::Node(node(nodes - 1)), ..Attributes::PLAIN });
+            for (arena, bytes) in [(own, 60 << 30), (own, 19 << 30), (other, 300 << 20), (at_home, 1 << 30)] {
+                let (base, has) = partition.arena_range(arena).unwrap();
+                for taken in [0, 4096 - 64, has / 2, has] {
+                    let room = |gib| {
+                        let larger = Partition::new(nodes, gib << 30, Attributes::PLAIN);
+                        larger.arena_range(arena).unwrap().1 >= (taken + bytes).next_multiple_of(PAGE_BYTES)
+                    };
+                    let enough = partition.enough_gib(arena, bytes, base + taken);
+                    assert_eq!(enough, (65..=512).find(|&gib| room(gib)), "{nodes} {arena:?} {bytes} {taken}");
+                }
+            }
+            assert!((121..200).contains(&partition.enough_gib(own, 60 << 30, 0).unwrap()));
+            for bytes in [1 << 50, u64::MAX] {
+                assert_eq!(partition.enough_gib(own, bytes, 0), None);
+            }
         }
     }
 

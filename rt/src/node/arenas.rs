@@ -18,6 +18,13 @@ use blizzard_protocol::ids::NodeId;
 pub struct Full {
     /// What is left of the part of the segment that such allocations come from, in pieces that are too small.
     pub free_bytes: u64,
+    /// The least GiB of a larger segment that has room for it; `None`: none has.
+    pub enough_gib: Option<u64>,
+}
+
+impl Full {
+    /// There is no such part.
+    pub const NO_ARENA: Full = Full { free_bytes: 0, enough_gib: None };
 }
 
 /// The arenas that one node owns: each comes into being with its first allocation.
@@ -99,14 +106,15 @@ impl Arenas {
     /// Takes memory out of an arena of this node's, `sliced` pages or not. And the arena's limit. `by`: the place in the program that wants it.
     pub fn alloc(&mut self, arena: ArenaId, bytes: u64, by: u64, sliced: bool) -> Option<(Result<Chunk, Full>, u64)> {
         self.place(arena)?;
+        let homes = self.homes;
+        let full = |free_bytes, limit| Full { free_bytes, enough_gib: homes.enough_gib(arena, bytes, limit) };
         Some(match self.get(arena) {
             Some(Ok(arena)) => {
                 let chunk = if sliced { arena.alloc_sliced(bytes, by) } else { arena.alloc(bytes, by) };
-                let chunk = chunk.ok_or(Full { free_bytes: arena.free_bytes() });
-                (chunk, arena.limit())
+                (chunk.ok_or_else(|| full(arena.free_bytes(), arena.limit())), arena.limit())
             }
             // What cannot be kept account of cannot be handed out.
-            Some(Err(_)) | None => (Err(Full { free_bytes: 0 }), 0),
+            Some(Err(_)) | None => (Err(full(0, 0)), 0),
         })
     }
 

@@ -141,12 +141,11 @@ impl Single {
     /// # Errors
     /// There is no room.
     pub fn alloc(&self, attributes: Attributes, bytes: u64, by: u64) -> Result<(u64, u64, bool), Full> {
-        const NO_ARENA: Full = Full { free_bytes: 0 };
-        let arena = self.homes.arena_for(attributes).ok_or(NO_ARENA)?;
+        let arena = self.homes.arena_for(attributes).ok_or(Full::NO_ARENA)?;
         let bytes = whole_blocks(attributes, bytes);
         let (before, (chunk, limit)) = self
             .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes, by, false)?)))
-            .ok_or(NO_ARENA)?;
+            .ok_or(Full::NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
             // SAFETY: an arena of the segment.
             unsafe { segment::show_in_dumps(PROGRAM.dumped_address(start), (start, start + bytes), before, limit) };

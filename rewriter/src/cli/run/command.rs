@@ -21,7 +21,7 @@ use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::launch::crashes::core_files;
 use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
-use crate::launch::launcher::{self, Outcome};
+use crate::launch::launcher::{self, NodeEnd, Outcome};
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::spawn::describe;
 use crate::launch::stats::{Stats, StatsFile};
@@ -32,7 +32,7 @@ use crate::reports::decisions::with_demangled;
 use crate::reports::{crash, learnt, stuck, traps};
 use crate::store::cache::{Cache, Key};
 use crate::store::knowledge;
-use blizzard_contract::Counter;
+use blizzard_contract::{Counter, node_phase};
 use clap::Args;
 use std::ffi::OsStr;
 use std::fs;
@@ -445,8 +445,19 @@ fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &Outcom
     let signs = [(Counter::Allocations, 0), (Counter::Barriers, 0), (Counter::MessagesSent, farewell)];
     let has_shared = |counters: &[u64]| signs.iter().any(|&(sign, usual)| counters[sign as usize] > usual);
     let is_alone = !outcome.nodes.iter().any(|node| has_shared(&node.report.counters));
-    if options.nodes > 1 && !options.forks && outcome.failure.is_none() && outcome.exit_status == 0 && is_alone {
-        let (name, nodes) = (name.display(), options.nodes);
+    if options.nodes == 1 || outcome.failure.is_some() || outcome.exit_status != 0 || !is_alone {
+        return;
+    }
+    let (name, nodes) = (name.display(), options.nodes);
+    let is_created = |node: &NodeEnd| node.report.phase != node_phase::STARTING;
+    if options.forks {
+        if !outcome.nodes.iter().skip(1).any(is_created) {
+            messages::note(&format!(
+                "{name}: ran once, on node 0: it has created none of the other nodes\n  \
+                 help: the nodes of such a run come into being by `bz_create` of blizzard.h"
+            ));
+        }
+    } else {
         messages::note(&format!(
             "{name}: ran {nodes} times, once on each node, and the nodes shared nothing\n  \
              help: did you mean `blizzard run -- {name}`? Programs share memory by the calls of blizzard.h (`blizzard new` makes one)"

@@ -40,7 +40,7 @@ th, td { padding: 3px 12px 3px 0; vertical-align: top; } .n { text-align: right;
 th:last-child, td:last-child { padding-right: 0; } .bar { width: 28%; min-width: 140px; } svg { display: block; width: 100%; height: 16px; overflow: visible; }
 .legend span { display: inline-block; margin-right: 1.2em; } .legend i { display: inline-block; width: 12px; height: 12px; margin-right: 5px; }
 .name code { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; }
-.counts { width: auto; } .listing { width: auto; } .listing td:nth-child(3) { white-space: nowrap; }
+.counts { width: auto; } .listing { width: auto; } @media (min-width: 761px) { .listing td:nth-child(3) { white-space: nowrap; } }
 .listing td { padding-top: 0; padding-bottom: 0; } .listing td:first-child, .listing th:first-child { padding-left: 8px; border-left: 4px solid transparent; }
 @media (max-width: 760px) { thead { display: none; } table, .counts, .listing { display: block; width: 100%; } tbody { display: block; }
 tr { display: flex; flex-wrap: wrap; gap: 0 14px; padding: 6px 0; border-bottom: 1px solid var(--line); } td { padding: 0; } .n { text-align: left; }
@@ -363,6 +363,19 @@ mod tests {
     #[test]
     fn text_of_the_program_cannot_become_markup() {
         assert_eq!(Text("a<b> & \"c\"").to_string(), "a&lt;b&gt; &amp; &quot;c&quot;");
+    }
+
+    /// Instructions stood on one line each whatever its length, and 420 pixels cut them off.
+    #[test]
+    fn only_numbers_keep_to_one_line_on_a_narrow_screen() {
+        let (before, wide) = STYLE.split_once("@media (min-width: 761px) {").unwrap();
+        // That block has one rule.
+        let (_, behind) = wide.split_once("} }").unwrap();
+        let narrow = format!("{before}{behind}");
+        let rules = narrow.split('}').filter(|rule| rule.contains("nowrap"));
+        let selectors: Vec<&str> = rules.map(|rule| rule.split('{').next().unwrap().trim()).collect();
+        assert_eq!(selectors, [".n"]);
+        assert!(narrow.contains("code, dd, .note { overflow-wrap: anywhere; }"));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Node {
         if let Some(operation) = attributes.operation {
             return self.alloc_combined(attributes, operation, bytes, by);
         }
-        let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
+        let arena = self.homes.arena_for(attributes).ok_or(Full::NO_ARENA)?;
         // Whole blocks, so that no two allocations share one, and each begins at one.
         let sliced = attributes.homes == Placement::Slices && self.home_table.migrates();
         let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by, sliced)?;
@@ -71,7 +71,7 @@ impl Node {
         }
         let homes = if attributes.homes == Placement::FirstTouch { Placement::RoundRobin } else { attributes.homes };
         let attributes = Attributes { homes, ..attributes };
-        let arena = self.homes.arena_for(attributes).ok_or(Full { free_bytes: 0 })?;
+        let arena = self.homes.arena_for(attributes).ok_or(Full::NO_ARENA)?;
         let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by, true)?;
         if homes == Placement::Slices && self.home_table.migrates() && !chunk.recycled {
             self.deal_out(chunk);
@@ -121,14 +121,15 @@ impl Node {
         let (found, limit) = match self.arenas.alloc(arena, bytes, by, sliced) {
             Some(own) => own,
             None => {
-                let owner = self.homes.owner_of(arena).ok_or(Full { free_bytes: 0 })?;
+                let owner = self.homes.owner_of(arena).ok_or(Full::NO_ARENA)?;
                 let key = self.fresh_key();
                 let args = [arena.index() as u64 | if sliced { IN_SLICES } else { 0 }, bytes, by];
                 let request = Message { handler: id::ALLOC, args, key, ..Message::default() };
                 let reply = self.ask(owner, request, id::ALLOCATED, Wait::Other);
-                let [bytes, recycled, limit] = reply.args;
-                let chunk = Chunk { addr: reply.addr, bytes, recycled: recycled != 0 };
-                (if chunk.addr == 0 { Err(Full { free_bytes: bytes }) } else { Ok(chunk) }, limit)
+                let [got_bytes, recycled, limit] = reply.args;
+                let chunk = Chunk { addr: reply.addr, bytes: got_bytes, recycled: recycled != 0 };
+                let full = || Full { free_bytes: got_bytes, enough_gib: self.homes.enough_gib(arena, bytes, limit) };
+                (if chunk.addr == 0 { Err(full()) } else { Ok(chunk) }, limit)
             }
         };
         if limit > self.handed_out[arena.index()] {

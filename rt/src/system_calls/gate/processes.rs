@@ -5,7 +5,7 @@
 
 use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
-use crate::libraries::places::Function;
+use crate::libraries::places::{self, Function};
 use crate::memory::access_control::program;
 use crate::process::accesses;
 use crate::process::creation;
@@ -14,6 +14,7 @@ use crate::system_calls::execution::call::{Call, Outcome};
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
+use crate::system_calls::gate::own_file;
 use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::row::Action;
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
@@ -78,7 +79,7 @@ pub fn clone(call: &Call) -> Outcome {
     forked(args)
 }
 
-/// Displays who has started a thread: the first caller on the stack that is no library's, as far as the words there tell.
+/// Displays who has started a thread: the first caller on the stack that is no library's, nor of a standard library in the program, as far as the words there tell.
 struct Starter<'a>(&'a Call);
 
 /// Words of the stack that are looked at: the C library's frames are small.
@@ -91,10 +92,11 @@ impl fmt::Display for Starter<'_> {
             let mut word = [0; 8];
             program::read(at, &mut word).ok().map(|_| u64::from_ne_bytes(word))
         });
-        match words.into_iter().find(|&word| MODULES.in_program(word) && follows_call(word)) {
-            Some(at) => write!(f, ", started by {}", Function(at)),
-            None => Ok(()),
-        }
+        let mut callers = words.filter(|&word| MODULES.in_program(word) && follows_call(word)).peekable();
+        let Some(&first) = callers.peek() else { return Ok(()) };
+        let at = callers.find(|&at| !places::is_of_standard_library(at)).unwrap_or(first);
+        let original = own_file::path().zip(MODULES.old_of_program(at));
+        write!(f, ", started by {}", Function { at, original })
     }
 }
 

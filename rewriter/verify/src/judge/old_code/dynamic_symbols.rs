@@ -1,8 +1,8 @@
 //! The longer copies of the dynamic symbol table and its hash tables, by which `dladdr` names return addresses in relocated code.
 //!
 //! Input: the dynamic sections of both files. Output: where the values of tags stand in the original's file that may differ, or what is wrong.
-//! **Invariant**: the copies begin with the output's tables at the old places; each symbol more is a function's that keeps its old address, in the same
-//! order, and has its new code; no name leads to one.
+//! **Invariant**: the copies begin with the output's tables at the old places; each symbol more is a function's, in the same order: with its new code if its
+//! own symbol keeps the old address, or, behind that, with its full version; no name leads to one.
 //! Source: gABI chapter 5 ("Hash Table"), DT_GNU_HASH as in glibc's `do_lookup_x`.
 
 use crate::file::dynamic::{Dynamic, gnu_hash};
@@ -18,6 +18,8 @@ pub struct Files<'x, 'a> {
     pub bytes_at: &'x dyn Fn(u64, usize) -> Option<&'a [u8]>,
     /// Whether code at (address, bytes) of the original is that at (address, bytes) of the output.
     pub is_moved: &'x dyn Fn((u64, u64), (u64, u64)) -> bool,
+    /// Whether the latter is a full version of the former.
+    pub is_full: &'x dyn Fn((u64, u64), (u64, u64)) -> bool,
 }
 
 /// The bytes of DT_GNU_HASH's table in front of its chains, and the number of its first symbol.
@@ -51,20 +53,20 @@ pub fn judge(files: &Files) -> Result<Vec<u64>, String> {
         return Err("the longer table of dynamic symbols does not begin with the symbols that there were".into());
     }
     let before = was_at(old, count * SYMBOL_BYTES).ok_or(outside)?;
-    let mut candidates = before.chunks_exact(SYMBOL_BYTES).zip(front_rows.chunks_exact(SYMBOL_BYTES)).zip(&was.symbols);
+    let candidates = before.chunks_exact(SYMBOL_BYTES).zip(front_rows.chunks_exact(SYMBOL_BYTES)).zip(&was.symbols);
+    // Each has a place for its new code and one for its full version, in this order.
+    let mut candidates = candidates.flat_map(|candidate| [(candidate, false), (candidate, true)]);
     let range = |row: &[u8]| (number(&row[8..16]), number(&row[16..24]));
     for row in rows[count * SYMBOL_BYTES..].chunks_exact(SYMBOL_BYTES) {
-        let keeps = candidates.any(|((was, is), symbol)| {
-            symbol.defined
-                && symbol.kind == 2
-                && was == is
-                && was[..8] == row[..8]
-                && (files.is_moved)(range(was), range(row))
+        let is_known = candidates.any(|(((was, is), symbol), full)| {
+            let is_same = symbol.defined && symbol.kind == 2 && was[..8] == row[..8];
+            let is_there = if full { files.is_full } else { files.is_moved };
+            is_same && (full || was == is) && is_there(range(was), range(row))
         });
-        if !keeps {
-            return Err(
-                "an added dynamic symbol is not the new code of a function whose symbol keeps its address".into()
-            );
+        if !is_known {
+            let why = "an added dynamic symbol is neither the new code of a function whose symbol keeps its address, \
+                       nor a full version";
+            return Err(why.into());
         }
     }
     if let Some((_, old, new)) = gnu {

@@ -32,6 +32,7 @@ use gimli::BaseAddresses;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, SectionFlags, elf};
 use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
 
 const TRAP: u8 = 0xcc;
 const HLT: u16 = 0xf4;
@@ -42,18 +43,18 @@ pub struct Original<'a> {
     segments: Vec<Segment>,
     exec: Vec<Section<'a>>,
     /// Bytes of the file that hold debug information, outside the segments: it follows the code, partly in place.
-    pub(crate) debug: Vec<std::ops::Range<u64>>,
+    pub(crate) debug: Vec<Range<u64>>,
     /// Where its build id stands in the file.
-    id: std::ops::Range<u64>,
+    id: Range<u64>,
     /// Bytes of the file that hold notes.
-    notes: Vec<std::ops::Range<u64>>,
+    notes: Vec<Range<u64>>,
     /// Values of dynamic symbols of functions, and numbers that the dynamic loader adds the file's address to: where they stand in the file, ascending,
     /// and what they are.
     values: Vec<(u64, u64)>,
     /// Where the values of these symbols stand, ascending; the sizes stand behind them.
     functions: Vec<u64>,
     /// The whole pages that the dynamic loader makes read-only when it has relocated them, and the places that it fills, ascending.
-    protected: std::ops::Range<u64>,
+    protected: Range<u64>,
     relocated: Vec<u64>,
     /// Where `.eh_frame` is.
     frames_va: Option<u64>,
@@ -227,6 +228,8 @@ struct Comparison<'x, 'a> {
     text: &'x Code,
     sites: &'x Sites,
     original: &'x Original<'a>,
+    /// Instructions of plain code with a full version, and that; ascending.
+    twice: &'x [(u64, Range<u64>)],
     tables: &'x Tables,
     /// Reads of tables: the table by the instruction's index.
     reads: HashMap<usize, usize>,
@@ -248,14 +251,14 @@ pub struct Compared {
     pub undefined: Vec<u64>,
 }
 
-/// Compares.
+/// Compares. `twice`: instructions of plain code with a full version, and that; ascending.
 pub fn compare(
     m: &Module,
     text: &Code,
     sites: &Sites,
     tables: &Tables,
     old: &Old,
-    original: &Original,
+    (original, twice): (&Original, &[(u64, Range<u64>)]),
     audit: &mut Audit,
 ) -> Compared {
     let named: Vec<(u64, u64)> = old.all(m).collect();
@@ -264,6 +267,7 @@ pub fn compare(
         text,
         sites,
         original,
+        twice,
         tables,
         reads: tables.reads.iter().map(|&(load, table)| (load, table)).collect(),
         map: named.iter().copied().collect(),
@@ -675,12 +679,13 @@ impl Comparison<'_, '_> {
         let at_value = segment.va + (value - segment.file_off);
         let [start, bytes] = both(self.m.bytes_at(at_value, 16)?);
         let [was, was_bytes] = both(self.original.bytes_at(at_value, 16)?);
-        self.ends_as(was, was_bytes, start.checked_add(bytes)?, begins).filter(|ends| *ends).map(|_| at + 8)
+        let end = start.checked_add(bytes)?;
+        self.ends_of(was, was_bytes, begins)?.iter().any(|ends| ends.contains(&end)).then_some(at + 8)
     }
 
-    /// Whether `end` stands behind the new code of the last instruction of the function of `was_bytes` bytes at `was`, before anything else of the program.
-    /// `begins` are the new addresses, ascending.
-    fn ends_as(&self, was: u64, was_bytes: u64, end: u64, begins: &[u64]) -> Option<bool> {
+    /// Where the new code may end of the function of `was_bytes` bytes at `was`: behind its last instruction, before anything else of the program. There are
+    /// several ranges where instructions overlap. `begins` are the new addresses, ascending.
+    fn ends_of(&self, was: u64, was_bytes: u64, begins: &[u64]) -> Option<Vec<RangeInclusive<u64>>> {
         let was_end = was.checked_add(was_bytes)?;
         // Behind the last instruction there may be data. Instructions that overlap others may begin between; the longest has 15 bytes. A size may say
         // anything, so only what the file holds is looked at.
@@ -691,7 +696,7 @@ impl Comparison<'_, '_> {
         let last = self.original.exec.iter().filter_map(last_of).max()?;
         let near = was.max(last.saturating_sub(15))..was_end.min(last + 15);
         let is_last = |va: u64, o: &Insn| va == last || va + u64::from(o.len) >= was_end;
-        Some(near.clone().any(|va| {
+        let ends = near.filter_map(|va| {
             let copy = |(o, new): (&Insn, &u64)| self.copy_of(o, self.text.at(*new)?, true);
             let o = self.insns.get(&va).filter(|o| is_last(va, o));
             let found = o.zip(self.map.get(&va)).and_then(copy);
@@ -699,18 +704,45 @@ impl Comparison<'_, '_> {
             // Behind the last one of all the other versions follow, or the cold code.
             let stop = self.m.text.va + self.m.plain_bytes() as u64;
             let next = |from: u64| begins.get(begins.partition_point(|b| *b < from)).copied().unwrap_or(stop);
-            behind.is_some_and(|from| from <= end && end <= next(from))
+            behind.map(|from| from..=next(from))
+        });
+        Some(ends.collect())
+    }
+
+    /// Whether code at `is` is the full version of the function at `was`, both (address, bytes): of all its instructions that have one, and of nothing else.
+    fn is_full_version(&self, was: (u64, u64), is: (u64, u64), begins: &[u64]) -> Option<bool> {
+        let from = *self.map.get(&was.0)?;
+        let end = is.0.checked_add(is.1)?;
+        let text_end = self.m.text.va + self.m.text.data.len() as u64;
+        let full_from = self.m.text.va + self.m.plain_bytes() as u64;
+        let place = |plain: u64| self.twice.partition_point(|(va, _)| *va < plain);
+        Some(self.ends_of(was.0, was.1, begins)?.iter().any(|ends| {
+            let (first, stop) = (place(from), place(*ends.start()));
+            let own = self.twice.get(first..stop).unwrap_or(&[]);
+            let (Some((_, begin)), Some((_, last))) = (own.first(), own.last()) else { return false };
+            let before = first.checked_sub(1).map_or(full_from, |k| self.twice[k].1.end);
+            // Between them there is padding at most.
+            let next = self.twice.get(place(*ends.end())).map_or(text_end, |(_, next)| next.start);
+            (before..=begin.start).contains(&is.0) && (last.end..=next).contains(&end)
         }))
     }
 
     /// Where the values of tags stand in the file that lead to longer tables of symbols; these are judged.
     fn longer_symbols(&self, begins: &[u64], audit: &mut Audit) -> Vec<u64> {
         let is_moved = |was: (u64, u64), is: (u64, u64)| {
-            let ends = || self.ends_as(was.0, was.1, is.0.checked_add(is.1)?, begins);
-            self.map.get(&was.0) == Some(&is.0) && is.1 > 0 && ends() == Some(true)
+            let end = is.0.saturating_add(is.1);
+            let ends =
+                || self.ends_of(was.0, was.1, begins).is_some_and(|all| all.iter().any(|ends| ends.contains(&end)));
+            self.map.get(&was.0) == Some(&is.0) && is.1 > 0 && ends()
         };
+        let is_full = |was: (u64, u64), is: (u64, u64)| self.is_full_version(was, is, begins) == Some(true);
         let bytes_at = |va, n| self.m.bytes_at(va, n);
-        let files = dynamic_symbols::Files { was: self.original.file, bytes_at: &bytes_at, is_moved: &is_moved };
+        let files = dynamic_symbols::Files {
+            was: self.original.file,
+            bytes_at: &bytes_at,
+            is_moved: &is_moved,
+            is_full: &is_full,
+        };
         dynamic_symbols::judge(&files).unwrap_or_else(|why| {
             audit.finding(0, "dynamic symbols".into(), why);
             Vec::new()

@@ -188,15 +188,21 @@ impl<'x> Versions<'x> {
 
     /// For the frame tables: each instruction of plain code with a full version, padding included, and where that begins; ascending.
     pub(crate) fn places(&self) -> Vec<(u64, u64)> {
+        self.extents().into_iter().map(|(plain, full)| (plain, full.start)).collect()
+    }
+
+    /// Each instruction of plain code with a full version, padding included, and that, what is inserted in front of it included; ascending.
+    pub(crate) fn extents(&self) -> Vec<(u64, Range<u64>)> {
+        let extent = |b: usize| self.full.insn(self.full.begin(b)).va..self.full.insn(b).end();
         let mut all = Vec::new();
         for (at, &to) in self.full_of.iter().enumerate().filter(|(_, to)| **to != NONE) {
             let (p, f) = (self.plain.own[at] as usize, self.full.own[to as usize] as usize);
             // What is padding between two pairs is the same in both.
             if at > 0 && to > 0 && self.full_of[at - 1] == to - 1 {
-                let place = |(a, b)| (self.plain.insn(a).va, self.full.insn(self.full.begin(b)).va);
+                let place = |(a, b)| (self.plain.insn(a).va, extent(b));
                 all.extend(self.padding_of(at, to as usize).into_iter().rev().map(place));
             }
-            all.push((self.plain.insn(p).va, self.full.insn(self.full.begin(f)).va));
+            all.push((self.plain.insn(p).va, extent(f)));
         }
         all
     }

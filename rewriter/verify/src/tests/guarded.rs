@@ -361,6 +361,23 @@ fn finds_faults_in_tests_of_the_own_block() {
     s.finds_each(changes, "");
 }
 
+/// A test that keeps a register in the red zone must be known as such to the runtime, which would begin it again. The scale of no index makes no difference but
+/// in the bytes that it looks at.
+#[test]
+fn finds_tests_that_may_begin_again_where_they_have_changed_what_lives() {
+    let learnt = Subject::learnt(&subject().original, 1).expect("rewrite");
+    let mut changes = vec![];
+    learnt.view(|view| {
+        for (site, _) in tests_of(&view.v.plain) {
+            let first = view.v.plain.insn(site.start);
+            if [0x89, 0x24].map(Some) == [1, 3].map(|k| (first.len == 5).then(|| learnt.byte(first.va + k))) {
+                changes.push((first.va + 3, vec![0x64]));
+            }
+        }
+    });
+    learnt.finds_each(changes, "may begin again here");
+}
+
 /// Where the next block is not accessible, a loop of plain code that has learnt may have no place but its stubs where it sees that a peer has rung. One that looks,
 /// and goes on alike, or looks elsewhere, is found.
 #[test]

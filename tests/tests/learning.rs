@@ -272,10 +272,16 @@ int main(void) {
 #[test]
 fn an_interrupted_test_keeps_what_it_has_in_the_red_zone() {
     let learner = Learner::new(CALLED);
-    for _ in 0..3 {
+    // The first run learns. How often the peer has to call by a signal depends on the machine's other work.
+    let mut calls = 0;
+    for _ in 0..50 {
         assert_eq!(learner.run(&[]).0, "0\n");
+        calls += total(&learner.at("stats.json"), "kernel_calls");
+        if calls > 500 {
+            return;
+        }
     }
-    assert!(total(&learner.at("stats.json"), "kernel_calls") > 100);
+    panic!("only {calls} signals in 50 runs");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Input: the file, and if given its original. Output: what is open, as text or JSON; the exit status is 1 if anything is.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
 use crate::cli::shared::arguments::ProgramFile;
 use crate::cli::shared::input;
 use crate::cli::shared::print::print;
@@ -57,6 +58,12 @@ impl VerifyCommand {
             print(&format!("{json}\n"))?;
         } else {
             print(&format!("{}\n", audit.to_string().trim_end()))?;
+        }
+        if let Some(original) = original.as_ref().filter(|_| audit.open_count() > audit.instructions / 2) {
+            let (name, file) = (&original.name, &input.name);
+            messages::warning(&format!(
+                "hardly anything in {file} came from {name}: is that the file that was rewritten?"
+            ));
         }
         Ok(if audit.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -21,6 +21,8 @@ pub mod crashes;
 
 pub(crate) mod guard;
 
+pub(crate) mod plain_again;
+
 pub mod stuck;
 
 pub(crate) mod supervise;

@@ -13,7 +13,7 @@ use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
     self as contract, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, PromisesHead, RegionHeader,
-    SharedContext, TAG_INVALID, TrapPlace, WaitRecord, crash_state, node_phase,
+    SharedContext, TAG_INVALID, TrapPlace, WaitRecord, activity, crash_state, full_code, node_phase,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -301,6 +301,20 @@ impl Region {
     pub fn created_pid(&self, node: u32) -> Option<Pid> {
         let word = self.words.word(self.context_off(node) + offset_of!(SharedContext, pid) as u64);
         Pid::from_raw(word.load(Ordering::Relaxed) as i32)
+    }
+
+    /// Whether a fault has taken the node into full code, where it computes now.
+    pub(super) fn is_in_full_code(&self, node: u32) -> bool {
+        let word = |offset: usize| self.words.word(self.context_off(node) + offset as u64).load(Ordering::Relaxed);
+        word(offset_of!(SharedContext, full_code)) != full_code::NOT
+            && word(offset_of!(SharedContext, activity)) == activity::RUNNING
+    }
+
+    /// Lets the node try plain code again.
+    pub(super) fn ring_for_plain_code(&self, node: u32) {
+        let word = |offset: usize| self.words.word(self.context_off(node) + offset as u64);
+        word(offset_of!(SharedContext, full_code)).store(full_code::LEAVE, Ordering::Relaxed);
+        word(offset_of!(SharedContext, poll)).store(1, Ordering::SeqCst);
     }
 
     /// Ends the run: sets `abort`, rings every doorbell and wakes whoever sleeps on one.

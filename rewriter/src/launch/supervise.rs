@@ -12,6 +12,7 @@
 use crate::launch::crashes::crash::{self, Crash, Own};
 use crate::launch::guard::Guard;
 use crate::launch::options::LaunchOptions;
+use crate::launch::plain_again;
 use crate::launch::region::Region;
 use crate::launch::signals::Event;
 use crate::launch::spawn::{Node, Reaper};
@@ -96,6 +97,7 @@ pub fn until_all_ended(
             deadline = Some(Instant::now() + GRACE);
         }
         let recheck = watch.look_again().map_or(RECHECK, |again| again.min(RECHECK));
+        let recheck = if options.learns { recheck.min(plain_again::ring(nodes, region)) } else { recheck };
         let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         for event in guard.wait(timeout) {
             let (signal, from_kernel) = match event {

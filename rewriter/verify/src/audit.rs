@@ -188,6 +188,11 @@ impl Audit {
         }
     }
 
+    /// How many findings there are, listed or not.
+    pub fn open_count(&self) -> u64 {
+        self.open.len() as u64 + self.open_not_listed
+    }
+
     pub(crate) fn finding(&mut self, at: u64, place: String, reason: impl Into<String>) {
         if self.open.len() < LISTED {
             self.open.push(Finding { at, place, reason: reason.into() });
@@ -318,6 +323,6 @@ impl fmt::Display for Audit {
                 u.suspect_places, u.suspect_bytes
             )?;
         }
-        write!(f, "  {} open", self.open.len() as u64 + self.open_not_listed)
+        write!(f, "  {} open", self.open_count())
     }
 }

@@ -19,7 +19,7 @@ use crate::judge::code::{covered, polls, red_zone, screens, syscalls};
 use crate::judge::file::runtime::{self, Runtime};
 use crate::judge::file::{headers, info, notes, restarts};
 use crate::judge::old_code::indirect::indirect_targets;
-use crate::judge::old_code::original::{self, Original};
+use crate::judge::old_code::{comparison, original::Original};
 use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::judge::versions::pairs::{Version, Versions};
@@ -149,7 +149,7 @@ pub(crate) fn audit_against(
     let (pairs, undefined) = match original {
         Some(original) => {
             let twice = versions.as_ref().map_or_else(Vec::new, Versions::extents);
-            let compared = original::compare(&m, &text, &sites, &tables, &old, (original, &twice), &mut audit);
+            let compared = comparison::compare(&m, &text, &sites, &tables, &old, (original, &twice), &mut audit);
             (compared.pairs, Some(compared.undefined))
         }
         None => {

@@ -18,6 +18,9 @@ pub const NO_LIMITS: [u64; 2] = [0, u64::MAX];
 /// the launcher reads them after the node has ended. Index with [`Counter`].
 pub const COUNTERS: u64 = CONTEXT_SHARED + offset_of_counters();
 
+/// [`SharedContext::full_code`] of the own context page.
+pub const FULL_CODE_WORD: u64 = CONTEXT_SHARED + core::mem::offset_of!(SharedContext, full_code) as u64;
+
 const fn offset_of_counters() -> u64 {
     core::mem::offset_of!(SharedContext, counters) as u64
 }
@@ -186,7 +189,9 @@ pub struct SharedContext {
     pub beat: u32,
     /// Written by the owner where a wait takes long: the processor that it ran on then, plus 1; 0 before that.
     pub processor: u32,
-    _line2: [u32; 14],
+    /// Whether a fault has taken the program into full code: see [`full_code`]. Written by the owner and the launcher.
+    pub full_code: u32,
+    _line2: [u32; 13],
     /// Written by the owner alone: [`LIMIT_UP`], [`LIMIT_DOWN`].
     pub limits: [u64; 2],
     _line3: [u64; 6],
@@ -204,6 +209,16 @@ pub struct SharedContext {
     pub arenas: u64,
     /// Written by the owner and by its children: where trap bytes were hit.
     pub traps: [TrapPlace; TRAP_PLACES],
+}
+
+/// Values of [`SharedContext::full_code`].
+pub mod full_code {
+    /// Plain code has not faulted since.
+    pub const NOT: u32 = 0;
+    /// Written by the owner: plain code has faulted, and goes on in full code.
+    pub const ENTERED: u32 = 1;
+    /// Written by the launcher before it rings: plain code may be tried again.
+    pub const LEAVE: u32 = 2;
 }
 
 /// Arenas of one node at most.

@@ -24,7 +24,7 @@ use crate::process::vsib;
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::gate::{dispatch, one_node, several_nodes};
-use crate::system_calls::signals::{learnt, memory_faults, safe_points};
+use crate::system_calls::signals::{learnt, memory_faults, plain_again, safe_points};
 use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::taken;
 use crate::tempest::faults;
@@ -426,7 +426,7 @@ extern "C" fn on_miss_crowded(frame: &mut Frame) {
 }
 
 /// The Rust half of [`poll`]. `vectors`: xmm0-15.
-extern "C" fn on_poll(frame: &Frame, vectors: &[u64; 32]) {
+extern "C" fn on_poll(frame: &mut Frame, vectors: &[u64; 32]) {
     if tags::detached() {
         process::silence_doorbell();
     } else {
@@ -434,6 +434,9 @@ extern "C" fn on_poll(frame: &Frame, vectors: &[u64; 32]) {
     }
     // A poll is a safe point: nothing of the program waits between a check and its access.
     safe_points::safe_point();
+    if cfg!(feature = "guard") {
+        plain_again::poll(frame);
+    }
 }
 
 /// Names what the program has in its registers, and where it polls: the stub's return address is on the stack.

@@ -19,7 +19,7 @@ use crate::system_calls::execution::{signal_sets, situation};
 use crate::system_calls::signals::alternate_stack::{self, handler_entry};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
-use crate::system_calls::signals::{sent, wrapper};
+use crate::system_calls::signals::{plain_again, sent, wrapper};
 use blizzard_contract::Counter;
 
 /// Installs the handler.
@@ -46,6 +46,9 @@ unsafe extern "C" fn entry() {
 /// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
 extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
     own_stack::note_alternate(context.stack);
+    if cfg!(feature = "guard") && plain_again::step(info.si_code, context) {
+        return 0;
+    }
     // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
     const SI_KERNEL: i32 = 0x80;
     let at = context.gregs[REG_RIP].wrapping_sub(1);

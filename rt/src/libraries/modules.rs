@@ -409,6 +409,17 @@ impl Modules {
         Some(base.wrapping_add(row.old.into()))
     }
 
+    /// Where plain code goes on with the access that begins at `at` in full code: in front of its test, if it has one.
+    pub fn plain_from(&self, at: u64) -> Option<u64> {
+        let (slot, base, place) = self.place(at)?;
+        let row = slot.versions().leads_before(place).filter(|row| row.new == place)?;
+        let access = base.wrapping_add(row.old.into());
+        match slot.tests_around(access) {
+            None => Some(access),
+            Some(test) => (test.access == row.old).then(|| base.wrapping_add(test.check.into())),
+        }
+    }
+
     /// Where the function of plain code begins that `at` lies in, if it may be entered in its full version.
     pub fn redirectable(&self, at: u64) -> Option<u64> {
         let (slot, base, place) = self.place(at)?;

@@ -9,6 +9,7 @@
 //! | [`sent`] | a SIGTRAP, SIGSEGV or the like that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
 //! | [`learnt`] | how often accesses of plain code have faulted |
+//! | [`plain_again`] | from full code back to plain code |
 //! | [`untested`] | accesses to shared memory that faulted because nothing had tested them |
 //! | [`carried`] | accesses to shared memory in code without tests |
 //! | [`memory_faults`] | SIGSEGV and SIGBUS as the program would see them without checks |
@@ -31,6 +32,8 @@ pub mod sent;
 pub mod safe_points;
 
 pub mod learnt;
+
+pub mod plain_again;
 
 pub mod untested;
 

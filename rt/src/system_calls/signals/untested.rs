@@ -1,7 +1,7 @@
 //! Accesses to shared memory that faulted because nothing had tested them.
 //!
 //! Purpose: plain code goes on in its full version, where the access has a test. A function that has faulted [`FAULTS`] times is entered in its full version
-//! from then on. Where somebody wants to learn of the accesses, the first fault of each is carried out, and plain code goes on: so it comes to the next one.
+//! from then on. A loop that has gone on there tries plain code again after a while ([`plain_again`]). Where somebody wants to learn of the accesses, the first fault of each is carried out, and plain code goes on: so it comes to the next one.
 //! Input: the context of a fault at an address of shared memory. Output: the context of the same instruction in full code. **Invariants**: registers,
 //! flags and stack are those of the fault: both versions have the same where an instruction begins. What is changed of code is one instruction, of two bytes, at
 //! the beginning of a function: whoever is in front of it or behind goes on as before. Source: design section 9.
@@ -11,7 +11,7 @@ use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::process::tags;
-use crate::system_calls::signals::learnt;
+use crate::system_calls::signals::{learnt, plain_again};
 use blizzard_contract::{Counter, REDIRECTABLE, REDIRECTED};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,6 +48,7 @@ impl Untested {
     /// Lets the context go on in full code.
     pub fn go_on(self, context: &mut Ucontext) {
         context.gregs[REG_RIP] = self.full;
+        plain_again::entered();
         if let Some(function) = MODULES.redirectable(self.at)
             && count(function) == FAULTS
         {

@@ -1,0 +1,34 @@
+//! Rings for nodes that a fault has taken into full code, so that they try plain code again.
+//!
+//! Input: the nodes' context pages, again and again. Output: rung doorbells. **Invariant**: only who computes is rung for, and nobody who is traced: a debugger would
+//! stop at each of the single steps that lead back. Source: design section 9; the runtime's `signals/plain_again.rs`.
+
+use crate::launch::region::Region;
+use crate::launch::spawn::Node;
+use rustix::process::Pid;
+use std::fs;
+use std::time::Duration;
+
+/// How often to look while nodes fault.
+const OFTEN: Duration = Duration::from_millis(4);
+/// How often to look while none does.
+const SELDOM: Duration = Duration::from_millis(20);
+
+/// Rings where it is time; how long the launcher may sleep until the next look.
+pub(super) fn ring(nodes: &[Node], region: &Region) -> Duration {
+    let mut again = SELDOM;
+    for (number, node) in (0u32..).zip(nodes) {
+        let Some(pid) = node.pid.filter(|_| node.ended.is_none() && region.is_in_full_code(number)) else { continue };
+        if !is_traced(pid) {
+            region.ring_for_plain_code(number);
+            again = OFTEN;
+        }
+    }
+    again
+}
+
+/// Whether a debugger is attached. Who cannot be looked at is taken for traced.
+fn is_traced(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+    !status.contains("\nTracerPid:\t0\n")
+}

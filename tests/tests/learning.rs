@@ -119,6 +119,117 @@ fn faults_fall_from_the_first_to_the_third_run() {
     assert!(unlearnt.0 == learner.run(&[]).0 && unlearnt.1 > 6, "{unlearnt:?}");
 }
 
+/// A function that works with private memory in each of its loops, and now and then with shared memory. It ends when it has computed for two seconds.
+const MIXED: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#include <time.h>
+enum { WORDS = 4096 };
+#define LOOP(n) for (long k = 0; k < WORDS; k++) { own[k] += k * n; if (own[k] % 97 == n) all[16 * n + (k & 7)] ^= own[k]; }
+static volatile long own[WORDS];
+int main(void) {
+    volatile long *all = 0;
+    if (bz_node() == 0) all = bz_alloc(16 * 16 * sizeof *all);
+    bz_broadcast(0, &all, sizeof all);
+    long rounds = 0;
+    if (bz_node() == 0)
+        for (clock_t end = clock() + 2 * CLOCKS_PER_SEC; clock() < end; rounds++) {
+            LOOP(0) LOOP(1) LOOP(2) LOOP(3) LOOP(4) LOOP(5) LOOP(6) LOOP(7)
+            LOOP(8) LOOP(9) LOOP(10) LOOP(11) LOOP(12) LOOP(13) LOOP(14) LOOP(15)
+        }
+    bz_barrier();
+    if (bz_node() == 0) printf("%d\n", rounds > 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn what_one_function_touches_is_learnt_in_the_first_run() {
+    let learner = Learner::new(MIXED);
+    // Each loop loads from shared memory and stores there.
+    let runs = [learner.run(&[]), learner.run(&[])];
+    assert!(runs.iter().all(|run| run.0 == "1\n"), "{runs:?}");
+    assert!(runs[0].1 > 14 && runs[1].1 < 8, "{runs:?}");
+}
+
+/// Code of many kinds that touches private and shared memory by turns. It lets itself go on in plain code at each poll, as the launcher does now and then.
+const BACK: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#include <string.h>
+enum { WORDS = 256, ROUNDS = 300 };
+struct item { long a; int b; short c; char d[18]; double e; };
+static volatile int *bell = (volatile int *)POLL_WORD, *version = (volatile int *)FULL_CODE_WORD;
+#define RING (*version = 2, *bell = 1)
+static long own[WORDS];
+static struct item mine[WORDS];
+__attribute__((noinline)) static long chain(struct item *i, long n) {
+    long s = 0;
+    for (long k = 0; k < n; k++) {
+        RING;
+        s = s * 31 + i[k].a; i[k].b += (int)s; i[k].c ^= i[k].b;
+        i[k].d[k % 18] += (char)i[k].c; own[k] += i[k].d[(k + 1) % 18];
+        i[k].e = i[k].e * 0.5 + (double)(s % 1000);
+        if (i[k].e > 100.) i[k].a -= own[k]; else i[k].a += 3;
+        switch (s & 3) { case 0: i[k].b++; break; case 1: own[k] ^= s; break; case 2: i[k].c--; break; default: i[k].a ^= 7; }
+    }
+    return s;
+}
+__attribute__((noinline)) static long strings(char *to, const char *from, long n) {
+    long s = 0;
+    for (long k = 0; k < n; k++) { RING; memcpy(to + k, from + n - k, 5); s += memcmp(to, from, (unsigned long)k) + to[k]; }
+    return s;
+}
+/// The flags live across an access, and the red zone is in use.
+__attribute__((noinline)) static long carry(long *p, long n) {
+    unsigned long low = 1, high = 0;
+    for (long k = 0; k < n; k++) {
+        RING;
+        __asm__ volatile("mov %0, -8(%%rsp)\n add (%2), %0\n adc 8(%2), %1\n mov -8(%%rsp), %%rax\n adc %%rax, 16(%2)\n sbb %%rax, %1"
+                         : "+r"(low), "+r"(high) : "r"(p + k) : "rax", "memory", "cc");
+    }
+    return (long)(low ^ high);
+}
+int main(void) {
+    struct item *items = 0;
+    long *words = 0, sum = 0;
+    char *text = 0;
+    static char own_text[2 * WORDS];
+    if (bz_node() == 0) { items = bz_alloc(WORDS * sizeof *items); words = bz_alloc((WORDS + 4) * 8); text = bz_alloc(2 * WORDS); }
+    bz_broadcast(0, &items, sizeof items); bz_broadcast(0, &words, sizeof words); bz_broadcast(0, &text, sizeof text);
+    if (bz_node() == 0) {
+        static long own_words[WORDS + 4];
+        for (int k = 0; k < 2 * WORDS; k++) own_text[k] = (char)(k * 7);
+        for (int r = 0; r < ROUNDS; r++) {
+            sum = sum * 5 + chain(r % 3 ? items : mine, WORDS);
+            sum = sum * 5 + strings(r % 2 ? text : own_text, r % 5 ? own_text : text, WORDS - 5);
+            sum = sum * 5 + carry(r % 4 ? words : own_words, WORDS);
+        }
+        printf("%ld\n", sum);
+    }
+    bz_barrier();
+    return 0;
+}
+"#;
+
+#[test]
+fn plain_code_goes_on_where_full_code_was() {
+    let source = BACK
+        .replace("POLL_WORD", &format!("{:#x}", blizzard_contract::POLL_WORD))
+        .replace("FULL_CODE_WORD", &format!("{:#x}", blizzard_contract::FULL_CODE_WORD));
+    let learner = Learner::new(&source);
+    let tested = ["run", "-n", "2", "--access", "tests", "--no-libraries", "--", learner.program()];
+    let expected = learner.blizzard(&tested).success().unwrap().stdout_text();
+    let mut faults = 0;
+    for _ in 0..4 {
+        let run = learner.run(&[]);
+        assert_eq!(run.0, expected);
+        faults += run.1;
+    }
+    // It has gone back and forth.
+    assert!(faults > 1000, "{faults}");
+}
+
 /// A function that goes on in full code from its first loop on, and touches shared memory in others.
 const LONG: &str = r#"
 #include <blizzard.h>

@@ -1,5 +1,5 @@
 //! Litmus programs (`tests/litmus`) through rewritten binaries on two to four nodes: at least 10^5 rounds each, and only
-//! outcomes that some interleaving of the nodes' accesses in program order explains, with each protocol and each `--access`. One run without checks shows that
+//! outcomes that some interleaving of the nodes' accesses in program order explains, with each protocol; some of them in guarded code, too. One run without checks shows that
 //! the harness does see a violation.
 
 use blizzard_test_harness::{Failed, Test};
@@ -92,10 +92,11 @@ fn number(outcome: &Outcome, word: &str) -> Result<u64, String> {
     found.ok_or_else(|| format!("no line `{word} NUMBER` in: {}", outcome.describe()))
 }
 
-/// Each protocol with each way to keep accesses from memory. Those that are stache but for a few steps: with so many nodes only as have all roles.
+/// Each protocol with tests in front of accesses, and some with guarded code. Those that are stache but for a few steps: with so many nodes only as have all roles.
 fn ways(nodes: u32) -> impl Iterator<Item = (&'static str, Mode)> {
     let protocols = if nodes == MOST_NODES { &PROTOCOLS[..] } else { &PROTOCOLS[..OWN_DRIVERS] };
-    protocols.iter().flat_map(|protocol| [Mode::TESTS].map(|mode| (*protocol, mode)))
+    let guarded = PROTOCOLS[..OWN_DRIVERS].iter().map(|protocol| (*protocol, Mode::GUARD));
+    protocols.iter().map(|protocol| (*protocol, Mode::TESTS)).chain(guarded)
 }
 
 fn sequentially_consistent(

@@ -13,7 +13,7 @@ use crate::facts::rsp::Source;
 use crate::plan::checks::Input;
 use crate::plan::decision::{Decision, Decisions, Reason};
 use blizzard_contract::{self as contract, string_desc};
-use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, OpKind, Register};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
 
 /// What is decided for all instructions of a kind.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,11 @@ fn of_kind(kind: &Kind, options: &Options, out: &mut Decisions) -> OfKind {
 
 /// Decides; `on_stack`: registers that hold a stack address before the instruction.
 fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decision {
+    if options.access == options::Access::Guard && insn.mnemonic() == Mnemonic::Rdgsbase {
+        return Decision::Refused(
+            "reads the base of %gs, by which guarded code reaches shared memory: use --access tests",
+        );
+    }
     if matches!(access, Access::None) {
         // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
         let refused = insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80;
@@ -204,6 +209,11 @@ mod tests {
         for access in [&constant[..], low, base] {
             assert_eq!(gs(access), (false, true), "{access:x?}");
         }
+        // rdgsbase rax
+        let reads = Decoder::new(64, &[0xf3, 0x48, 0x0f, 0xae, 0xc8], DecoderOptions::NONE).decode();
+        let of = |access| one(&reads, &mut InstructionInfoFactory::new(), &Options { access, ..Options::tests() });
+        assert!(matches!(of(options::Access::Guard), Decision::Refused(_)));
+        assert!(matches!(of(options::Access::Tests), Decision::Nothing));
         // lea and nop touch nothing.
         assert_eq!(gs(&[0x48, 0x8d, 0x00]), (false, false));
         assert_eq!(gs(&[0x0f, 0x1f, 0x00]), (false, false));

@@ -40,7 +40,7 @@ pub unsafe fn install() -> sys::Result<()> {
 /// Entered by the kernel only.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    handler_entry!(on_trap)
+    handler_entry!(alternate_stack::nothing, on_trap)
 }
 
 /// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.

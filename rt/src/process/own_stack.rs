@@ -25,6 +25,8 @@ per_thread! {
     /// Where the program's alternate stack begins, as the last handler has found it, and its bytes.
     static ALTERNATE: AtomicU64 = AtomicU64::new(0);
     static ALTERNATE_BYTES: AtomicU64 = AtomicU64::new(0);
+    /// Where the program begins on its first stack; 0: nobody has said.
+    static FIRST: AtomicU64 = AtomicU64::new(0);
 }
 
 /// The signals that wait: all but those that instructions raise, and the runtime's own, whose handler stays on the stack that it finds.
@@ -42,6 +44,18 @@ const WAIT: u64 = {
 pub fn note_alternate([begin, _, bytes]: [u64; 3]) {
     ALTERNATE.store(begin, Ordering::Relaxed);
     ALTERNATE_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// Tells where the program begins on its first stack.
+pub fn note_programs_first(top: u64) {
+    FIRST.store(top, Ordering::Relaxed);
+}
+
+/// Whether `rsp` lies in the stack that the program began with, which the kernel lets grow.
+pub fn is_programs_first(rsp: u64) -> bool {
+    /// The kernel keeps more between it and other memory.
+    const REACH: u64 = 64 << 20;
+    FIRST.load(Ordering::Relaxed).wrapping_sub(rsp) < REACH
 }
 
 /// Whether the caller runs on the alternate stack.

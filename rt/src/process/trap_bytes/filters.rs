@@ -27,6 +27,11 @@ pub fn close() {
     STATE.store(FORBIDDEN, Ordering::Relaxed);
 }
 
+/// Whether the program has asked for one: rights of code stay as they are.
+pub fn is_asked_for() -> bool {
+    STATE.load(Ordering::Relaxed) == FORBIDDEN
+}
+
 /// Whether `membarrier` may be called.
 pub fn allow_membarrier() -> bool {
     if STATE.load(Ordering::Relaxed) == UNKNOWN {

@@ -43,10 +43,10 @@ pub fn activate() {
     situation::note_tempest_process();
     stubs::lead_to_the_gate();
     stubs::set_activity(nudge::in_call());
-    calls::wrap_all(|| {
+    calls::wrap_all(|mask| {
         situation::note_tempest_alone();
         taken::take_all();
-        sent::begin();
+        sent::begin(mask);
         calls::wrap_ignored();
         if cfg!(feature = "guard") && wrapper::stand_before_calls().is_ok() {
             nudge::start();

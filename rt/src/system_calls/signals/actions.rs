@@ -106,11 +106,16 @@ impl Actions {
 
     /// Runs `change` alone among the process's threads, with all signals blocked.
     pub fn locked<R>(&self, change: impl FnOnce() -> R) -> R {
-        let mask = sys::set_signal_mask(u64::MAX);
+        self.locked_with_mask(|_| change())
+    }
+
+    /// The same; `change` may change the mask that the thread has afterwards.
+    pub fn locked_with_mask<R>(&self, change: impl FnOnce(&mut u64) -> R) -> R {
+        let mut mask = sys::set_signal_mask(u64::MAX);
         while self.writing.swap(true, Ordering::Acquire) {
             spin_loop();
         }
-        let result = change();
+        let result = change(&mut mask);
         self.writing.store(false, Ordering::Release);
         sys::set_signal_mask(mask);
         result

@@ -180,10 +180,15 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
     delta
 }
 
+/// No signal is settled on this stack.
+pub extern "C" fn nothing(_signal: i32, _info: &libc::siginfo_t, _context: &mut Ucontext) -> u32 {
+    0
+}
+
 /// The entry of a handler: `edi` signal, `rsi` information, `rdx` context. `$decide` gets them and returns a handler of the program's, which begins on the
-/// frame that the kernel has built, or 0.
+/// frame that the kernel has built, or 0. `$settle` gets them first, where the frame is on this stack: if it returns 1, that was all.
 macro_rules! handler_entry {
-    ($decide:path) => {
+    ($settle:path, $decide:path) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
             "mov rax, rsp",
@@ -193,11 +198,13 @@ macro_rules! handler_entry {
             "push rdi",
             "push rsi",
             "push rdx",
-            "mov eax, edi",
-            "mov rdi, rdx",
+            "call {settle}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
+            "test eax, eax",
+            "jnz 4f",
+            "mov rdi, [rsp]",
             "lea rsi, [rsp + 24]",
-            "mov edx, eax",
-            "call {move_frame}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
+            "mov edx, dword ptr [rsp + 16]",
+            "call {move_frame}",
             "pop rdx",
             "pop rsi",
             "pop rdi",
@@ -218,10 +225,14 @@ macro_rules! handler_entry {
             "jz 2f",
             "jmp rax", // the program's handler, as if the kernel had called it
             "2: ret",  // to the restorer
+            "4:",
+            "add rsp, 24",
+            "ret",
             ".cfi_endproc",
             begin = sym $crate::system_calls::signals::alternate_stack::BEGIN,
             bytes = const $crate::system_calls::signals::alternate_stack::BYTES,
             move_frame = sym $crate::system_calls::signals::alternate_stack::move_frame,
+            settle = sym $settle,
             decide = sym $decide,
         )
     };

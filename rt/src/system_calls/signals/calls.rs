@@ -184,8 +184,8 @@ fn exchange(signal: i32, wanted: &KernelSigaction) -> sys::Result<(KernelSigacti
 }
 
 /// Wraps the handlers that the program has, on the thread that starts `tempest.h` in a run of one node. `then` runs before another thread changes one.
-pub fn wrap_all(then: impl FnOnce()) {
-    ACTIONS.locked(|| {
+pub fn wrap_all(then: impl FnOnce(&mut u64)) {
+    ACTIONS.locked_with_mask(|mask| {
         for signal in (1..=SIGNAL_MAX as i32).filter(|&s| bit(s) & (FIXED | RESERVED_ALONE) == 0) {
             let Ok(action) = current(signal) else { continue };
             if is_function(&action) && !is_wrapper(&action) {
@@ -194,7 +194,7 @@ pub fn wrap_all(then: impl FnOnce()) {
                 let _ = unsafe { sys::rt_sigaction(signal, &installed(signal, &action, UNBLOCKED_ALONE)) };
             }
         }
-        then();
+        then(mask);
     });
 }
 

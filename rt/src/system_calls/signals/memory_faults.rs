@@ -21,18 +21,18 @@
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::GREGS;
-use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
+use crate::kernel::ucontext::{REG_EFL, REG_RIP, REG_RSP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::access_control::program::{PROGRAM, program_address};
 use crate::memory::segment::{self, TABLE};
 use crate::node::access::MAX_LANES;
+use crate::process::own_stack;
 use crate::process::trap_bytes::debugged;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
 use crate::system_calls::signals::carried::carry_out::{Shared, carry_out, grant_by_node, refuse};
-use crate::system_calls::signals::carried::refused::Refused;
 use crate::system_calls::signals::untested;
 use crate::tempest::faults;
 use blizzard_contract::{self as contract, guard_tags as tags};
@@ -199,6 +199,25 @@ fn is_readable(tag: u64) -> bool {
     TABLE.contains(&tag) && (cfg!(feature = "guard") || !segment::HIDDEN_TAGS.contains(&tag))
 }
 
+/// On the runtime's own stack, as coroutines may have less than a frame takes: an untested access goes on in full code at once, where the program has left the
+/// stack that it began with. Whether it does.
+pub fn settle(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
+    if signal != libc::SIGSEGV || info.si_code <= 0 || own_stack::is_programs_first(context.gregs[REG_RSP]) {
+        return false;
+    }
+    // SAFETY: the kernel fills the address in for this signal.
+    let address = unsafe { info.si_addr() } as u64;
+    let is_untested = |address| matches!(PROGRAM.meaning_of_fault(address), Fault::NotTested);
+    if !is_untested(address) || is_untested(context.gregs[REG_RIP]) {
+        return false;
+    }
+    let found = untested::find(context);
+    if let Some(untested) = found {
+        untested.go_on(context);
+    }
+    found.is_some()
+}
+
 /// A signal that an instruction has raised. True: the context goes on without the program's handler. Else the information is what the plain program sees.
 pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
     // A signal that somebody sent (SIGCHLD has a positive code, too) may come between a test and its access, which still needs the pages gone.
@@ -259,7 +278,7 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
             // SAFETY: the kernel's context, of the fault of what it is in front of. The wrapper has made it leave its slot.
             match unsafe { carry_out(context, address, &mut Shared { distance, grant: &mut grant_by_node }) } {
                 Ok(()) => return true,
-                Err(why) => match untested.filter(|_| why != Refused::Memory) {
+                Err(why) => match untested {
                     Some(untested) => {
                         untested.go_on(context);
                         return true;

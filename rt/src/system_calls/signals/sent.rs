@@ -77,12 +77,10 @@ pub fn forget() {
     }
 }
 
-/// The calling thread puts signals off from here on: what the kernel blocks and must not is kept here.
-pub fn begin() {
-    let mut mask = sys::signal_mask();
-    if has_guard(mask) {
-        take_bits(&mut mask);
-        sys::unblock_signals(GUARD);
+/// The calling thread, whose mask this is, puts signals off from here on: what is blocked and must not be is kept here, and left to the kernel no more.
+pub fn begin(mask: &mut u64) {
+    if has_guard(*mask) {
+        take_bits(mask);
     }
 }
 

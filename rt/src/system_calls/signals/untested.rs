@@ -11,6 +11,7 @@ use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::process::tags;
+use crate::process::trap_bytes::filters;
 use crate::system_calls::signals::{learnt, plain_again};
 use blizzard_contract::{Counter, REDIRECTABLE, REDIRECTED};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +41,9 @@ pub fn find(context: &Ucontext) -> Option<Untested> {
     let at = context.gregs[REG_RIP];
     let full = MODULES.full_of(at)?;
     tags::count(Counter::UntestedAccesses);
-    let is_first = MODULES.access_at(at).is_some_and(learnt::is_first) && sys::gettid() == sys::getpid();
+    let is_first = MODULES.access_at(at).is_some_and(learnt::is_first)
+        && sys::gettid() == sys::getpid()
+        && !filters::is_asked_for();
     Some(Untested { at, full, is_first })
 }
 
@@ -51,6 +54,7 @@ impl Untested {
         plain_again::entered();
         if let Some(function) = MODULES.redirectable(self.at)
             && count(function) == FAULTS
+            && !filters::is_asked_for()
         {
             redirect(function);
         }

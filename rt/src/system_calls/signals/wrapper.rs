@@ -137,7 +137,13 @@ pub unsafe fn stand_before_faults() -> sys::Result<()> {
 /// Entered by the kernel only: edi signal, rsi information, rdx context.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    handler_entry!(decide)
+    handler_entry!(settle, decide)
+}
+
+/// Whether the signal needs no handler, and no room on the program's stack.
+extern "C" fn settle(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u32 {
+    let settled = cfg!(feature = "guard") && memory_faults::settle(signal, info, context);
+    u32::from(settled)
 }
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.

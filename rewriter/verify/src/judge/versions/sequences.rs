@@ -53,6 +53,9 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
         if prefixes(bytes).contains(&GS) && !at_alias.contains(&i.va) {
             audit.finding(i.va, m.place(i.va), "goes to the alias without a test");
         }
+        if names_base_of_gs(bytes) {
+            audit.finding(i.va, m.place(i.va), "reads or moves the base of %gs, which leads to the alias");
+        }
         if let Some(mem) = i.mem.filter(|mem| alias.contains(&(mem.disp as u64))) {
             audit.finding(i.va, m.place(i.va), format!("accesses the address {:#x} of the alias", mem.disp));
         }
@@ -60,6 +63,16 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
         numbers += u64::from(i.flow == Flow::Next && alias.contains(&(i.imm as u64)));
     }
     audit.trust("numbers in instructions that would be addresses of the alias", numbers);
+}
+
+/// `rdgsbase` or `wrgsbase` (SDM volume 2: F3 0F AE /1 and /3, a register).
+fn names_base_of_gs(bytes: &[u8]) -> bool {
+    let behind = |part: &[u8]| match *part {
+        [0x0f, 0xae, modrm] | [0x40..=0x4f, 0x0f, 0xae, modrm] => matches!(modrm & 0xf8, 0xc8 | 0xd8),
+        _ => false,
+    };
+    let prefixes = prefixes(bytes);
+    prefixes.contains(&0xf3) && behind(&bytes[prefixes.len()..])
 }
 
 /// The tests of tags in sequences and their stubs.

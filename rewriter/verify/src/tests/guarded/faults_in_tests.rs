@@ -1,11 +1,10 @@
 //! Faults planted into the tests of plain and full code, and into their stubs.
 
-use super::{Subject, found, leading, subject, tests_of};
+use super::{Subject, leading, subject, tests_of};
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
 use crate::decode::insn::{GS, Insn, Mem, NONE};
 use crate::judge::versions::pairs::{Version, Versions};
-use crate::sites::find;
 use crate::sites::symbolic::is_tag_test_at_alias;
 use blizzard_contract::{self as contract, TAG_TABLE_BASE};
 
@@ -227,4 +226,19 @@ fn finds_the_prefix_where_nothing_was_tested() {
     s.finds_each(plain, "goes to the alias without a test");
     s.finds_each(full, "goes to the alias without a test|sequence|undo|changed");
     s.finds_each(alias, "of the alias");
+}
+
+#[test]
+fn finds_what_reads_or_moves_the_base_of_gs() {
+    let s = subject();
+    let (mut reads, mut moves) = (vec![], vec![]);
+    s.view(|view| {
+        let room = |i: &&Insn| i.len == 4 && i.mem.is_none() && i.flow == Flow::Next;
+        let all: Vec<u64> = view.v.plain.code.insns.iter().filter(room).map(|i| i.va).collect();
+        reads.extend(all.iter().map(|&va| (va, vec![0xf3, 0x0f, 0xae, 0xc8])));
+        moves.extend(all.iter().map(|&va| (va, vec![0xf3, 0x0f, 0xae, 0xd8])));
+    });
+    assert!(reads.len() > 10);
+    s.finds_each(reads, "the base of %gs");
+    s.finds_each(moves, "the base of %gs");
 }

@@ -2,7 +2,7 @@
 
 use super::super::planted::compiled;
 use super::super::verify_with;
-use super::{Subject, found};
+use super::Subject;
 use crate::decode::effects::Flow;
 use crate::decode::insn::{GS, NONE};
 use crate::sites::symbolic::is_tag_test_at_alias;

@@ -15,7 +15,7 @@ use crate::file::module::Module;
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::redirects;
 use crate::sites::find;
-use crate::sites::site::{Context, Kind, Site, Sites, get};
+use crate::sites::site::{Context, Kind, Site, Sites};
 use blizzard::base::addresses::Vaddr;
 use blizzard::base::learnt::{Knowledge, Object};
 use blizzard::base::options::{Access, Options};
@@ -263,7 +263,7 @@ fn accepts_outputs_of_compilers() {
         s.view(|view| {
             assert!(view.tests().count() > 20 && view.m.versions().expect("rows").len() > 20, "{level}");
         });
-        Subject::new("cc", include_str!("planted_program.c"), &[level, "-no-pie"]).accepted(level);
+        Subject::new("cc", include_str!("../planted_program.c"), &[level, "-no-pie"]).accepted(level);
     }
 }
 
@@ -299,7 +299,7 @@ fn accepts_what_has_learnt() {
             assert!(s.file == Subject::learnt(&original, one_in).expect("rewrite").file && s.file != file);
         }
     }
-    let planted = compiled("cc", "p.c", include_str!("planted_program.c"), &["-O2", "-no-pie"]);
+    let planted = compiled("cc", "p.c", include_str!("../planted_program.c"), &["-O2", "-no-pie"]);
     Subject::learnt(&planted, 1).expect("rewrite").accepted("fixed addresses");
     for name in ["ls", "bash"] {
         let Ok(original) = std::fs::read(format!("/usr/bin/{name}")) else { continue };

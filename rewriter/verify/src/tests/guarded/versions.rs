@@ -3,14 +3,12 @@
 use super::super::planted::Numbers;
 use super::super::unwinding::THROWS;
 use super::super::verify_with;
-use super::{Subject, found, leading, subject};
+use super::{SOURCE, Subject, leading, subject};
 use crate::decode::decoder::{self};
 use crate::decode::effects::Flow;
 use crate::decode::insn::{Insn, Mem, NO_TARGET, NONE, WIDE};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::Version;
-use crate::judge::versions::redirects;
-use crate::sites::find;
 use crate::sites::site::{Kind, get};
 use blizzard_contract::{self as contract};
 

@@ -1,0 +1,46 @@
+//# flags: -O2
+//# link: -pie | -static
+//# compilers: gcc
+//# nodes: 2
+//# guarded-nodes: 2 3
+/* Coroutines with stacks that have no room for the frame of a signal. The fault of an access to shared memory must leave what lies below such a stack as it is, and must not
+ * need it: below the second one nothing can be written. */
+#define _GNU_SOURCE
+#include "blizzard.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGES = 64, WORDS = PAGES * 512, BELOW = 1 << 16, STACK = 1024, PAGE = 4096 };
+static volatile long *shared;
+static long sum;
+
+__attribute__((noinline, naked)) static void on(void *top, void (*work)(void)) {
+    (void)top, (void)work;
+    __asm__("push %rbx\n mov %rsp, %rbx\n mov %rdi, %rsp\n call *%rsi\n mov %rbx, %rsp\n pop %rbx\n ret");
+}
+
+__attribute__((noinline)) static void work(void) {
+    for (int k = 0; k < PAGES; k++) {
+        shared[k * 512 + bz_node()] += k;
+        sum += shared[k * 512 + (bz_node() + 1) % bz_nodes()];
+    }
+}
+
+int main(void) {
+    static unsigned char area[BELOW + STACK] __attribute__((aligned(PAGE)));
+    if (bz_node() == 0) bz_publish(1, bz_alloc(WORDS * sizeof *shared));
+    shared = bz_lookup(1);
+    memset(area, 0xa5, BELOW);
+    for (int round = 0; round < 20; round++) on(area + sizeof area, work);
+    int changed = 0;
+    for (int k = 0; k < BELOW; k++) changed += area[k] != 0xa5;
+    mprotect(area, BELOW, PROT_READ);
+    for (int round = 0; round < 20; round++) on(area + sizeof area, work);
+    bz_barrier();
+    long own = 0;
+    for (int k = 0; k < PAGES; k++) own += shared[k * 512 + bz_node()];
+    if (bz_node() == 0) printf("%d %ld\n", changed, own);
+    return 0;
+}

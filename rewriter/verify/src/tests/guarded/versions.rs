@@ -3,7 +3,7 @@
 use super::super::planted::Numbers;
 use super::super::unwinding::THROWS;
 use super::super::verify_with;
-use super::{SOURCE, Subject, leading, subject};
+use super::{SOURCE, Subject, found, leading, subject};
 use crate::decode::decoder::{self};
 use crate::decode::effects::Flow;
 use crate::decode::insn::{Insn, Mem, NO_TARGET, NONE, WIDE};

@@ -88,7 +88,7 @@ pub fn until_all_ended(
             deadline = None;
         }
         if stop.is_none()
-            && let Some(all) = watch.look(nodes, region)
+            && let Some(all) = watch.look(Own { nodes, first: 0 }, region)
         {
             seen.stuck = all;
             stop = Some(Stop::Stuck);

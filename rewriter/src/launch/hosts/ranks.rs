@@ -25,7 +25,7 @@ use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::launcher::{NodeEnd, Written, verdict};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{NodeReport, Region};
+use crate::launch::region::{Matched, NodeReport, Region};
 use crate::launch::signals::Event;
 use crate::launch::spawn::{self, Node, Reaper};
 use crate::launch::supervise::{GRACE, RECHECK, Stop, has_failed};
@@ -87,8 +87,8 @@ pub struct Outcome {
     pub crash: Option<Crash>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
-    /// There: the rules of allocations with what they have matched, if all nodes were on its host.
-    pub rules: Vec<u8>,
+    /// There: what the rules of allocations have matched, if all nodes were on its host.
+    pub matched: Matched,
 }
 
 /// What a rank tells all others first.
@@ -233,7 +233,7 @@ fn take_part(setup: &Setup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank() == first {
         let region = Region::with_header(header_here(header, &hosts, me)?)?;
-        region.put_rules(&setup.options)?;
+        region.put_rules(&setup.options.rules)?;
         let carrier = if hosts.len() == 1 {
             None
         } else {
@@ -429,11 +429,11 @@ impl Rank<'_> {
             News::Over(all) => {
                 let begun = self.begun.take();
                 let one_host = begun.as_ref().filter(|begun| begun.hosts.len() == 1);
-                let rules = one_host.map(|begun| begun.region.rules()).unwrap_or_default();
+                let matched = one_host.map(|begun| begun.region.matched()).unwrap_or_default();
                 if let Some(carrier) = begun.and_then(|begun| begun.carrier) {
                     carrier.stop();
                 }
-                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), rules, ..quiet(0) });
+                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), matched, ..quiet(0) });
             }
             News::Failed(error) => return Some(failed(status, error)),
             News::FailedEverywhere(error, true) => return Some(failed(status, error)),
@@ -511,7 +511,7 @@ impl Rank<'_> {
 }
 
 fn quiet(exit_status: i32) -> Outcome {
-    Outcome { exit_status, failure: None, crash: None, nodes: Vec::new(), rules: Vec::new() }
+    Outcome { exit_status, failure: None, crash: None, nodes: Vec::new(), matched: Matched::default() }
 }
 
 fn failed(exit_status: i32, error: Error) -> Outcome {

@@ -58,7 +58,7 @@ impl NodeCommand {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::Outcome { exit_status, failure, crash, nodes, matched } = ranks::run(setup)?;
+        let ranks::Outcome { exit_status, failure, crash, nodes, matched, starter } = ranks::run(setup)?;
         let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
         let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told: Vec::new(), wall };
         if let Some(failure) = &outcome.failure {
@@ -67,6 +67,9 @@ impl NodeCommand {
         // Names are looked up then: when another rank has ended, this one may be killed.
         for line in outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard)) {
             eprintln!("  {line}");
+        }
+        if let Some(starter) = starter {
+            starter.end();
         }
         let is_known = !outcome.nodes.is_empty();
         if let Some((rules, sites)) = rules.as_ref().filter(|_| is_known) {

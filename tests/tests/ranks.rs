@@ -165,8 +165,8 @@ fn a_host_that_is_lost_for_ever_ends_the_run() {
     need_file(PMIX, "libpmix2");
     let network = Network::with_ucx(2);
     let program = build(network.folder(), "tests/hosts/ends.c");
-    let line = "mpirun --host a:2,b:2 -x UCX_TLS -x UCX_NET_DEVICES blizzard node --peer-timeout 4 -- ./ends forever";
-    let mut command = network.shell(line);
+    let mpirun = "timeout -s KILL 60 mpirun --host a:2,b:2 -x UCX_TLS -x UCX_NET_DEVICES";
+    let mut command = network.shell(&format!("{mpirun} blizzard node --peer-timeout 4 -- ./ends forever"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert_eq!(lines.by_ref().filter(|line| line.ends_with(" waits")).take(4).count(), 4);

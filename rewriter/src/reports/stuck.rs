@@ -100,9 +100,9 @@ mod tests {
         let on = |host: &str, node| StuckNode { host: Some(host.into()), place: Some("main (a.c:1)".into()), ..node };
         let nodes = [on("left", node(0, waits::EVENT, 0, &[])), on("r", node(1, waits::END, 0, &[]))];
         let expected = [
-            "node  host  waits for              held by             since   where",
-            "0     left  event 0 of node 0      nobody has set it   10.2 s  main (a.c:1)",
-            "1     r     the other nodes' end   not there: node 0   10.2 s  main (a.c:1)",
+            "node  host  waits for             held by            since   where",
+            "0     left  event 0 of node 0     nobody has set it  10.2 s  main (a.c:1)",
+            "1     r     the other nodes' end  not there: node 0  10.2 s  main (a.c:1)",
         ];
         assert_eq!(table(&nodes), expected);
     }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Nodes are numbered by host, in the order of each host's first rank; where ranks are placed host by host, a node has its rank's number. A rank whose node has ended
-//! waits for all others, because they may still need its carrier, and then leaves the job. One that has lost a host for ever says so, and ends its starter if that could
-//! not end by itself ([`Starter`]).
+//! waits for all others, because they may still need its carrier, and then leaves the job. One that has lost a host for ever says so, and ends its starter if
+//! that could not end by itself ([`Starter`]).
 //! **Invariants**: a rank that fails says so and ends, and the starter ends the others; what fails everywhere rank 0 alone says; what waits for other ranks is a thread, so
 //! signals are always heard.
 
@@ -99,8 +99,8 @@ pub struct Outcome {
     pub starter: Option<Starter>,
 }
 
-/// What has started this rank, for this run alone: Open MPI's `mpirun`, or its daemon. When a host is lost for ever, it waits for the daemon of that host until TCP
-/// gives up, which takes a quarter of an hour. A starter that may serve other runs as well is left alone.
+/// What has started this rank, for this run alone: Open MPI's `mpirun`, or its daemon. When a host is lost for ever, it waits for the daemon of that host until
+/// TCP gives up, which takes a quarter of an hour. A starter that may serve other runs as well is left alone.
 #[derive(Debug)]
 pub struct Starter(OwnedFd);
 

@@ -10,8 +10,8 @@
 //! * no node has sent a message that its carrier has not taken;
 //! * for each two hosts as many messages have come as were sent, and none more in the second round than in the first.
 //!
-//! So there is a moment between these rounds at which all nodes slept and nothing was under way. Source: the four counters of Mattern, Algorithms for distributed
-//! termination detection (1987).
+//! So there is a moment between these rounds at which all nodes slept and nothing was under way. Source: the four counters of Mattern, Algorithms for
+//! distributed termination detection (1987).
 
 use crate::launch::hosts::frames::Seen;
 use crate::launch::hosts::host_list::Host;

@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct {
-    bz_lock_t *lock;
+    bz_lock_t *lock, *second;
     unsigned long word;
 } volatile *shared;
 
@@ -18,6 +19,7 @@ static void count(unsigned long rounds) {
     if (bz_node() == 0) {
         shared = bz_alloc(sizeof *shared);
         shared->lock = bz_lock_new();
+        shared->second = bz_lock_new();
         bz_publish(0, (void *)shared);
     }
     shared = bz_lookup(0);
@@ -28,6 +30,20 @@ static void count(unsigned long rounds) {
         bz_unlock(shared->lock);
     }
     bz_barrier();
+}
+
+/* Node 1 has the second lock and wants the first one; node 0 has the first one. Others wait for them. */
+__attribute__((noinline)) static void lock_crosswise(unsigned me) {
+    if (me < 2) bz_lock(me == 0 ? shared->lock : shared->second);
+    bz_barrier();
+    if (me < 2) bz_lock(me == 0 ? shared->second : shared->lock);
+    bz_barrier();
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 int main(int argc, char **argv) {
@@ -60,6 +76,14 @@ int main(int argc, char **argv) {
         if (me == last)
             for (;;)
                 pause();
+    }
+    if (!strcmp(how, "locks"))
+        lock_crosswise(me);
+    /* The last node computes, and the others wait for it. */
+    if (!strcmp(how, "computes") && me == last) {
+        volatile unsigned long sum = 0;
+        for (double end = seconds() + 3; seconds() < end;)
+            sum += 1;
     }
     /* All nodes need each other all the time. */
     if (!strcmp(how, "busy")) {

@@ -15,12 +15,15 @@ tests! {
     nodes_know_their_host_and_lines_are_whole,
     input_goes_to_node_0_and_statistics_come_from_all,
     bulk_data_goes_in_messages,
+    rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
     a_node_that_fails_ends_the_run_on_all_hosts,
     an_agent_that_is_killed_is_named,
     a_host_that_is_cut_off_is_named,
     a_network_that_loses_and_delays_or_is_away_for_a_while_is_endured,
     a_node_that_is_stopped_is_named,
+    a_deadlock_is_told_with_each_nodes_host,
+    a_run_that_computes_is_not_stuck,
     a_launcher_that_is_killed_leaves_nothing,
     hosts_that_cannot_take_part_are_named,
     builds_that_differ_are_named,
@@ -146,6 +149,49 @@ fn bulk_data_goes_in_messages() {
     launch(&network, 1, &[], &program, &[]).success().unwrap();
 }
 
+/// Misses, what each rule has matched, and what is said of them: as on one host.
+fn rules_of_allocations_hold_on_all_hosts() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/sites.c", &["-g"]);
+    let (rules, stats) = (network.folder().join("rules"), network.folder().join("stats.json"));
+    let options = ["--attr", rules.to_str().unwrap(), "--stats", stats.to_str().unwrap(), "--look-ahead", "0"];
+    let seen = |text: &str, is_on_hosts: bool| {
+        std::fs::write(&rules, text).unwrap();
+        let mut command = match is_on_hosts {
+            true => command(&network, &network.list(2), &options, &program, &[]),
+            false => tool::blizzard(["run", "-n", "4"].iter().chain(&options).copied().chain(["--"])),
+        };
+        if !is_on_hosts {
+            command.arg(&program);
+        }
+        let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
+        assert_eq!(sorted(&outcome), (0..4).map(|me| format!("node {me}: {}", (me + 1) % 4)).collect::<Vec<_>>());
+        let stats: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&stats).unwrap()).unwrap();
+        let misses = |node: usize| stats["per_node"][node]["counters"]["read_misses"].as_u64().unwrap();
+        ((0..4).map(misses).sum::<u64>(), stats["allocation_rules"].clone(), outcome.stderr_text())
+    };
+    let (blocks, bytes) = (4 * 65536 / 64, 4 * 65536);
+    let (plain, none, said) = seen("# nothing\n", true);
+    assert!(plain >= blocks && none == serde_json::json!([]) && said.is_empty(), "{plain} {none} {said}");
+    let text = "own block=4096\nnever block=128\nalloc 2 block=64\n";
+    let (few, matched, said) = seen(text, true);
+    assert_eq!(plain - few, blocks - bytes / 4096);
+    let of_rule = |rule: usize| (matched[rule]["allocations"].as_u64(), matched[rule]["bytes"].as_u64());
+    assert_eq!([0, 1, 2].map(of_rule), [(Some(4), Some(bytes)), (Some(0), Some(0)), (Some(0), Some(0))]);
+    assert!(said.contains(":2: never: no allocation was made there") && said.contains("is own (sites.c:"), "{said}");
+    assert!(said.contains(":3: alloc 2: no node has allocated so often"), "{said}");
+    let (here, matched_here, said_here) = seen(text, false);
+    assert_eq!((few, matched, said), (here, matched_here, said_here));
+    for (text, part) in [
+        ("own homes=node:4\n", ":1: homes=node:4: the run has 4 node(s)"),
+        ("nowhere block=64\n", ":1: nowhere: the program has no such function"),
+    ] {
+        std::fs::write(&rules, text).unwrap();
+        let outcome = launch(&network, 2, &options, &program, &[]);
+        refused(&network, &outcome, &[part]);
+    }
+}
+
 /// What starts an agent may have to clean up behind it.
 fn agents_end_by_themselves() {
     let network = Network::with_ucx(2);
@@ -252,13 +298,15 @@ fn a_network_that_loses_and_delays_or_is_away_for_a_while_is_endured() {
         let network = Network::bad(2, loss, delay);
         let program = build(&network, "tests/hosts/ends.c", &[]);
         let args = ["count", &rounds.to_string()];
-        let outcome = launch(&network, 1, &[], &program, &args).success().unwrap();
+        let outcome = launch(&network, 1, &["--stuck-timeout", "1"], &program, &args).success().unwrap();
         let right = [0, 1].map(|node| format!("node {node} on {}: {}", network.host(node), 2 * rounds));
         assert_eq!((sorted(&outcome), &*outcome.stderr_text()), (right.to_vec(), ""), "{loss} %, {delay} ms");
     }
     let network = Network::with_ucx(2);
     let program = build(&network, "tests/hosts/ends.c", &[]);
-    let mut command = command(&network, &network.list(1), &["--peer-timeout", "20"], &program, &["input"]);
+    // Both nodes sleep for longer than a run may be stuck, but what one has sent is under way.
+    let options = ["--peer-timeout", "20", "--stuck-timeout", "1"];
+    let mut command = command(&network, &network.list(1), &options, &program, &["input"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Node 0 reads until the input ends; by then the cable is out, and the barrier has to wait for it.
     let mut input = child.stdin.take().unwrap();
@@ -287,6 +335,41 @@ fn a_node_that_is_stopped_is_named() {
     assert!(text.contains(&format!("host {}: node 1", network.host(1))), "{text}");
     assert!(began.elapsed() < Duration::from_secs(30));
     assert_nothing_is_left(&network);
+}
+
+fn a_deadlock_is_told_with_each_nodes_host() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &["-g"]);
+    let (one, two) = (network.host(0), network.host(1));
+    for hosts in [format!("{one}:1,{two}:2"), format!("{one}:3")] {
+        let mut command = command(&network, &hosts, &["--stuck-timeout", "1"], &program, &["locks"]);
+        let outcome = run(&mut command, "", LIMIT).unwrap();
+        let text = outcome.stderr_text();
+        assert_eq!(outcome.ending, Ending::Exit(1), "{}", outcome.describe());
+        assert!(text.starts_with("blizzard: error: the run is stuck: all nodes wait for each other"), "{text}");
+        let is_on = |node: usize| if hosts.ends_with('2') && node > 0 { two } else { one };
+        for (node, waits) in [
+            (0, "lock 1 of node 0 node 1"),
+            (1, "lock 0 of node 0 node 0"),
+            (2, "a barrier or reduction of all nodes not there: nodes 0, 1"),
+        ] {
+            let row = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{node}  "))).unwrap();
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let row = words.join(" ");
+            assert!(row.starts_with(&format!("{} {waits} ", is_on(node))), "{text}");
+            // Node 2's call is the last thing that its function does.
+            let place = if node < 2 { " s lock_crosswise (ends.c:" } else { " s main (ends.c:" };
+            assert!(row.contains(place), "{text}");
+        }
+        assert_nothing_is_left(&network);
+    }
+}
+
+fn a_run_that_computes_is_not_stuck() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let outcome = launch(&network, 2, &["--stuck-timeout", "1"], &program, &["computes"]).success().unwrap();
+    assert_eq!(outcome.stderr_text(), "");
 }
 
 fn a_launcher_that_is_killed_leaves_nothing() {
@@ -378,7 +461,6 @@ fn bad_lists_of_hosts_are_refused() {
         (&["--hosts", "a", "--launcher", " "], "--launcher: no command"),
         (&["--hosts", "a", "--agent", "a;b"], "characters that a shell"),
         (&["--hosts", "a", "-n", "2"], "cannot be used with"),
-        (&["--hosts", "a", "--stuck-timeout", "5"], "cannot be used with"),
         (&["--hosts", "a", "--no-libraries"], "--no-libraries"),
         (&["--hosts", "a", "--fork"], "creates its nodes itself"),
     ] {

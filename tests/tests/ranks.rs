@@ -16,6 +16,7 @@ tests! {
     a_rank_that_fails_ends_the_run,
     nothing_is_left_when_mpirun_is_ended,
     ranks_of_two_hosts_are_nodes,
+    a_host_that_is_lost_for_ever_ends_the_run,
     what_is_missing_is_named,
     the_readme_is_followed_word_by_word,
 }
@@ -156,6 +157,32 @@ fn ranks_of_two_hosts_are_nodes() {
     let line = "blizzard: error: node 3 exited with status 7".to_owned();
     assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(7), vec![line]), "{}", outcome.describe());
     assert_nothing_is_left(&program);
+}
+
+/// `mpirun` itself waits for the daemon of such a host until TCP gives up.
+fn a_host_that_is_lost_for_ever_ends_the_run() {
+    need("mpirun");
+    need_file(PMIX, "libpmix2");
+    let network = Network::with_ucx(2);
+    let program = build(network.folder(), "tests/hosts/ends.c");
+    let mpirun = "timeout -s KILL 60 mpirun --host a:2,b:2 -x UCX_TLS -x UCX_NET_DEVICES";
+    let mut command = network.shell(&format!("{mpirun} blizzard node --peer-timeout 4 -- ./ends forever"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.by_ref().filter(|line| line.ends_with(" waits")).take(4).count(), 4);
+    network.cut(1);
+    let began = Instant::now();
+    let said = lines.find(|line| line.starts_with("blizzard: error: "));
+    let (status, took) = (child.wait().unwrap(), began.elapsed());
+    let said = said.unwrap_or_else(|| panic!("nothing was said; mpirun: {status}"));
+    assert!(said.starts_with("blizzard: error: host b, as host a sees it: "), "{said}");
+    // Five seconds after its time-out.
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    assert_nothing_is_left(&program);
+    while !network.all_processes().is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(20), "left: {:?}", network.all_processes());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn what_is_missing_is_named() {

@@ -17,7 +17,7 @@ use crate::launch::crashes::core_files;
 use crate::launch::crashes::crash::Crash;
 use crate::launch::options::LaunchOptions;
 use crate::launch::output::{Sink, Stream, forward};
-use crate::launch::region::{NodeReport, Region};
+use crate::launch::region::{Matched, NodeReport, Region};
 use crate::launch::spawn::{self, Node, describe, shell_status};
 use crate::launch::stuck::{StuckNode, Watch};
 use crate::launch::supervise::{self, Seen, Stop};
@@ -57,8 +57,8 @@ pub struct Outcome {
     pub told: Vec<String>,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
-    /// The rules of allocations with what they have matched; empty if there are none, or if it is not known.
-    pub rules: Vec<u8>,
+    /// What the rules of allocations have matched.
+    pub matched: Matched,
     /// From before the first node started until after the last ended.
     pub wall: Duration,
 }
@@ -136,8 +136,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(Stop::Node(node)) => ended_by(node),
         _ => None,
     };
-    let (learnt, rules, told) = (region.learnt(), region.rules(), Vec::new());
-    Ok(Outcome { exit_status, failure, nodes, stuck, crash, told, learnt, rules, wall })
+    let (learnt, matched, told) = (region.learnt(), region.matched(), Vec::new());
+    Ok(Outcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, wall })
 }
 
 /// Looks whether nodes can map what they need; else each of them would say the same. `most`: the hard limit, in bytes. Soft ones are raised.

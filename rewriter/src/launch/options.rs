@@ -106,8 +106,8 @@ pub struct LaunchOptions {
     pub watches_promises: bool,
     /// For programs that use `tempest.h`.
     pub tempest: TempestOptions,
-    /// Which allocations get other attributes than the program asks for: a table as [`contract::RulesHead`] begins it.
-    pub rules: Option<Arc<Vec<u8>>>,
+    /// Which allocations get other attributes than the program asks for: a table as [`contract::RulesHead`] begins it; nothing if none do.
+    pub rules: Arc<Vec<u8>>,
 }
 
 /// A program that starts a node, and has the terminal.
@@ -181,7 +181,7 @@ impl Default for LaunchOptions {
             learns: false,
             debugger: None,
             cores: false,
-            rules: None,
+            rules: Arc::default(),
         }
     }
 }

@@ -12,12 +12,14 @@ use crate::base::error::{Error, Result};
 use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
-    self as contract, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, PromisesHead, RegionHeader,
-    SharedContext, TAG_INVALID, TrapPlace, WaitRecord, activity, crash_state, full_code, node_phase,
+    self as contract, AllocRule, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, PromisesHead,
+    RegionHeader, RulesHead, SEEN_SITES, SharedContext, TAG_INVALID, TrapPlace, WaitRecord, activity, crash_state,
+    full_code, node_phase,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::futex;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -46,8 +48,28 @@ pub struct NodeReport {
     pub traps: Vec<TrapPlace>,
 }
 
+/// What the rules of allocations have matched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matched {
+    /// By rule: allocations and bytes. Empty if there are no rules, or if it is not known.
+    pub rules: Vec<[u64; 2]>,
+    /// Places that have allocated, as the nodes name them; no more than the nodes remember.
+    pub sites: Vec<u64>,
+}
+
+impl Matched {
+    /// Of the nodes of this region and of another one, with the same rules.
+    pub fn and(mut self, other: Matched) -> Matched {
+        for (sum, rule) in self.rules.iter_mut().zip(other.rules) {
+            (sum[0], sum[1]) = (sum[0].wrapping_add(rule[0]), sum[1].wrapping_add(rule[1]));
+        }
+        self.sites.extend(other.sites);
+        self
+    }
+}
+
 /// What a node waits for, as its context page says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// See [`blizzard_contract::activity`].
     pub activity: u32,
@@ -80,18 +102,17 @@ impl Region {
     /// As there.
     pub fn create_for(options: &LaunchOptions, processors: u32) -> Result<Self> {
         let region = Self::with_header(Self::header_for(options, processors))?;
-        region.put_rules(options)?;
+        region.put_rules(&options.rules)?;
         Ok(region)
     }
 
-    /// Writes the rules of allocations into the region of a header that has room for them.
+    /// Writes the rules of allocations, if there are any, into the region of a header that has room for them.
     ///
     /// # Errors
     /// When the kernel gives no memory, or the header is for other rules.
-    pub fn put_rules(&self, options: &LaunchOptions) -> Result<()> {
-        let Some(rules) = &options.rules else { return Ok(()) };
+    pub fn put_rules(&self, rules: &[u8]) -> Result<()> {
         let failed = |e| Error::new("cannot tell the nodes the rules of allocations").because(e);
-        if rules.len() as u64 != self.header.total_bytes - self.header.rules_off {
+        if rules.len() as u64 != rules_bytes(&self.header) {
             return Err(Error::new(
                 "--attr: the libraries of this host lead to other sites of allocations than those of rank 0's",
             )
@@ -100,13 +121,23 @@ impl Region {
         self.file.write_all_at(rules, self.header.rules_off).map_err(failed)
     }
 
-    /// The rules of allocations with what they have matched, if there are any.
-    pub fn rules(&self) -> Vec<u8> {
-        let off = self.header.rules_off;
-        let mut bytes = vec![0; if off == 0 { 0 } else { (self.header.total_bytes - off) as usize }];
+    /// What the rules of allocations have matched, if there are any.
+    pub fn matched(&self) -> Matched {
+        const RULES_AT: usize = size_of::<RulesHead>() + 8 * SEEN_SITES;
+        let mut table = vec![0; rules_bytes(&self.header) as usize];
         // As in `report`.
-        let _ = self.file.read_exact_at(&mut bytes, off);
-        bytes
+        let _ = self.file.read_exact_at(&mut table, self.header.rules_off);
+        if table.len() < RULES_AT {
+            return Matched::default();
+        }
+        let word = |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let count = &table[offset_of!(RulesHead, rules)..][..4];
+        let count = u32::from_ne_bytes(count.try_into().expect("four bytes")) as usize;
+        let rules = table[RULES_AT..].chunks_exact(size_of::<AllocRule>()).take(count);
+        let of_rule =
+            |row: &[u8]| [word(row, offset_of!(AllocRule, allocations)), word(row, offset_of!(AllocRule, bytes))];
+        let sites = (0..SEEN_SITES).map(|k| word(&table, size_of::<RulesHead>() + 8 * k));
+        Matched { rules: rules.map(of_rule).collect(), sites: sites.filter(|site| *site != 0).collect() }
     }
 
     /// The header of a run with these options, which differs from run to run.
@@ -126,8 +157,8 @@ impl Region {
         if options.watches_promises && options.nodes > 1 {
             header.add_promises();
         }
-        if let Some(rules) = &options.rules {
-            header.add_rules(rules.len() as u64);
+        if !options.rules.is_empty() {
+            header.add_rules(options.rules.len() as u64);
         }
         header
     }
@@ -332,6 +363,11 @@ impl Region {
         assert!(node < self.header.nodes, "no such node");
         self.header.contexts_off + u64::from(node) * size_of::<SharedContext>() as u64
     }
+}
+
+/// Bytes of the table of rules in such a region.
+pub(super) const fn rules_bytes(header: &RegionHeader) -> u64 {
+    if header.rules_off == 0 { 0 } else { header.total_bytes.saturating_sub(header.rules_off) }
 }
 
 /// How many processors this process may run on.

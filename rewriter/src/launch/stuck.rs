@@ -1,18 +1,20 @@
 //! Whether a run is stuck: every node waits for the others, and none is told anything.
 //!
 //! Purpose: a deadlock is said, with what each node waits for, instead of hanging without a word. Input: the nodes' context pages, again and again.
-//! Output: [`StuckNode`]s, when nothing has changed for long enough.
+//! Output: [`StuckNode`]s, when nothing has changed for long enough. What is seen on one host is a [`Sight`]; a [`Watch`] judges those of all hosts.
 //!
 //! **Invariant**: a run that could go on is never taken for stuck. Each node sleeps in the runtime until a message comes; no doorbell is rung, so no message
 //! is on its way to a sleeper; no timer of the program is running. A node that computes, or that waits in a system call for the outside world, does not
-//! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true.
+//! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true. Whether messages are under way between hosts is
+//! judged in [`rounds`](crate::launch::hosts::rounds).
 
+use crate::launch::crashes::crash::Own;
 use crate::launch::crashes::process_memory::ProcessMemory;
 use crate::launch::crashes::unwind;
 use crate::launch::region::{Region, Waiting};
-use crate::launch::spawn::Node;
 use blizzard_contract::{activity, waits};
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -26,15 +28,58 @@ const STACK_BYTES: u64 = 64 << 10;
 /// Callers that are kept of a node.
 const CALLERS: usize = 96;
 
+/// What has probably called the runtime, and its callers: files as they are mapped, and places in them behind calls.
+pub type Callers = Vec<(PathBuf, u64)>;
+
+/// Names the places where nodes wait, by their callers.
+pub type Locate = fn(&[Callers]) -> Vec<Option<String>>;
+
+/// A node that sleeps in the runtime.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sleeper {
+    pub node: u32,
+    pub waiting: Waiting,
+    /// Where in the program, if another host has looked.
+    pub place: Option<String>,
+}
+
+/// What is seen of the nodes of a host. Those that have ended are left out, and so are those behind one that is awake.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Sight {
+    pub sleepers: Vec<Sleeper>,
+    pub awake: Option<u32>,
+}
+
+impl Sight {
+    /// Looks at the nodes that this process has started.
+    pub fn of(own: Own, region: &Region) -> Sight {
+        let mut sight = Sight::default();
+        let running = (own.first..).zip(own.nodes).filter(|(_, node)| node.pid.is_some() && node.ended.is_none());
+        for (node, _) in running {
+            match asleep(region, node) {
+                Some(waiting) => sight.sleepers.push(Sleeper { node, waiting, place: None }),
+                None => {
+                    sight.awake = Some(node);
+                    break;
+                }
+            }
+        }
+        sight
+    }
+}
+
 /// A node of a run that is stuck.
 #[derive(Debug, Clone)]
 pub struct StuckNode {
     pub node: u32,
+    /// Its host, in a run on several.
+    pub host: Option<String>,
     pub waiting: Waiting,
     /// How long it has waited.
     pub since: Duration,
-    /// What has probably called the runtime, and its callers: files as they are mapped, and places in them behind calls.
-    pub callers: Vec<(PathBuf, u64)>,
+    pub callers: Callers,
+    /// Where in the program, if that is known already.
+    pub place: Option<String>,
 }
 
 /// Watches a run.
@@ -57,38 +102,39 @@ impl Watch {
         self.limit.map(|limit| (limit / 4).max(Duration::from_millis(10)))
     }
 
-    /// A look at all nodes. What they wait for, if the run is stuck.
-    pub fn look(&mut self, nodes: &[Node], region: &Region) -> Option<Vec<StuckNode>> {
+    /// A look at all nodes of a run on one host. What they wait for, if the run is stuck.
+    pub fn look(&mut self, own: Own, region: &Region) -> Option<Vec<StuckNode>> {
+        self.limit?;
+        let stuck = self.judge([&Sight::of(own, region)])?;
+        let with_callers = |node: StuckNode| StuckNode { callers: callers(own, node.node, &node.waiting), ..node };
+        Some(stuck.into_iter().map(with_callers).collect())
+    }
+
+    /// What was seen at all nodes of the run, host by host. What they wait for, if each has waited for as long as it takes.
+    pub fn judge<'x>(&mut self, sights: impl IntoIterator<Item = &'x Sight>) -> Option<Vec<StuckNode>> {
         let limit = self.limit?;
         let now = Instant::now();
-        let mut stuck = Vec::new();
-        for (number, node) in (0u32..).zip(nodes) {
-            let seen = &mut self.seen[number as usize];
-            let Some(pid) = node.pid.filter(|_| node.ended.is_none()) else {
-                *seen = None;
-                continue;
-            };
-            let Some(waiting) = asleep(region, number) else {
-                *seen = None;
-                return None;
-            };
-            let since = match seen {
-                Some((before, since)) if *before == waiting => *since,
-                _ => {
-                    *seen = Some((waiting.clone(), now));
-                    now
-                }
-            };
-            stuck.push((number, pid, waiting, now.duration_since(since)));
+        let (mut stuck, mut all_sleep) = (Vec::new(), true);
+        for sight in sights {
+            for Sleeper { node, waiting, place } in &sight.sleepers {
+                let seen = self.seen.get_mut(*node as usize)?;
+                let since = match seen {
+                    Some((before, since)) if before == waiting => *since,
+                    _ => {
+                        *seen = Some((waiting.clone(), now));
+                        now
+                    }
+                };
+                let (waiting, since, place) = (waiting.clone(), now.duration_since(since), place.clone());
+                stuck.push(StuckNode { node: *node, host: None, waiting, since, callers: Callers::new(), place });
+            }
+            if let Some(awake) = sight.awake {
+                *self.seen.get_mut(awake as usize)? = None;
+                all_sleep = false;
+            }
         }
-        if stuck.is_empty() || stuck.iter().any(|(.., since)| *since < limit) {
-            return None;
-        }
-        let described = stuck.into_iter().map(|(node, pid, waiting, since)| {
-            let callers = callers(pid, waiting.stack_top).unwrap_or_default();
-            StuckNode { node, waiting, since, callers }
-        });
-        Some(described.collect())
+        let is_stuck = all_sleep && !stuck.is_empty() && stuck.iter().all(|node| node.since >= limit);
+        is_stuck.then_some(stuck)
     }
 }
 
@@ -109,9 +155,15 @@ fn asleep(region: &Region, number: u32) -> Option<Waiting> {
     None
 }
 
+/// What has called the runtime in a node that sleeps, and its callers.
+pub fn callers(own: Own, number: u32, waiting: &Waiting) -> Callers {
+    let node = own.nodes.get(number.wrapping_sub(own.first) as usize);
+    node.and_then(|node| callers_of(node.pid?, waiting.stack_top)).unwrap_or_default()
+}
+
 /// Places behind calls on the program's stack, the innermost first: the node's own stack begins with where that one was, and from there on frame information
 /// finds them. Behind them stands what else reads as one, for frames that are found by a register that is not known.
-fn callers(pid: Pid, top: u64) -> Option<Vec<(PathBuf, u64)>> {
+fn callers_of(pid: Pid, top: u64) -> Option<Callers> {
     let memory = ProcessMemory::of(pid)?;
     let here = memory.word(top.checked_sub(KEPT_BEFORE_END)?)?;
     let stack_end = memory.mapping(here)?.end;

@@ -61,6 +61,7 @@ pub fn until_all_ended(
     let is_debugged = options.debugger.is_some();
     let mut stop = None;
     let mut deadline: Option<Instant> = None;
+    let mut look_at: Option<Instant> = None;
     let mut reaper = Reaper::default();
     loop {
         crash::look(Own { nodes, first: 0 }, region, &mut seen.crashes);
@@ -89,15 +90,23 @@ pub fn until_all_ended(
             deadline = None;
         }
         if stop.is_none()
-            && let Some(all) = watch.look(nodes, region)
+            && look_at.is_none_or(|at| at <= Instant::now())
+            && let Some(all) = watch.look(Own { nodes, first: 0 }, region)
         {
             seen.stuck = all;
             stop = Some(Stop::Stuck);
             region.abort();
             deadline = Some(Instant::now() + GRACE);
         }
-        let recheck = watch.look_again().map_or(RECHECK, |again| again.min(RECHECK));
-        let recheck = if options.learns { recheck.min(plain_again::ring(nodes, region)) } else { recheck };
+        let mut recheck = RECHECK;
+        if let Some(again) = watch.look_again() {
+            let at = look_at.filter(|at| *at > Instant::now()).unwrap_or_else(|| Instant::now() + again);
+            recheck = recheck.min(at.saturating_duration_since(Instant::now()));
+            look_at = Some(at);
+        }
+        if options.learns {
+            recheck = recheck.min(plain_again::ring(nodes, region));
+        }
         let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         for event in guard.wait(timeout) {
             let (signal, from_kernel) = match event {

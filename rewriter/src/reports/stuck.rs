@@ -1,25 +1,27 @@
 //! What to say of a run that is stuck: a row for each node.
 //!
-//! Input: what each node waits for. Output: lines: the node, what it waits for, who has it, since when, and the program's line.
+//! Input: what each node waits for. Output: lines: the node, its host if there are several, what it waits for, who has it, since when, and the program's line.
 
-use crate::launch::stuck::StuckNode;
+use crate::launch::stuck::{Callers, StuckNode};
 use crate::reports::places::Files;
 use blizzard_contract::waits;
-use std::path::PathBuf;
 
 /// The table, one line a row, the first one the heading.
 pub fn table(nodes: &[StuckNode]) -> Vec<String> {
-    let mut files = Files::default();
-    let mut rows = vec![["node", "waits for", "held by", "since", "where"].map(str::to_owned)];
-    for node in nodes {
+    let has_hosts = nodes.iter().any(|node| node.host.is_some());
+    let callers: Vec<Callers> = nodes.iter().map(|node| node.callers.clone()).collect();
+    let mut rows = vec![["node", "host", "waits for", "held by", "since", "where"].map(str::to_owned)];
+    for (node, found) in nodes.iter().zip(places(&callers)) {
         let (what, by) = waits_for(node, nodes);
-        let place = place(&mut files, &node.callers).unwrap_or_else(|| "-".to_owned());
-        rows.push([node.node.to_string(), what, by, format!("{:.1} s", node.since.as_secs_f64()), place]);
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let (host, place) = (or_none(node.host.clone()), or_none(node.place.clone().or(found)));
+        rows.push([node.node.to_string(), host, what, by, format!("{:.1} s", node.since.as_secs_f64()), place]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let line = |row: &[String; 5]| {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+    let columns: Vec<(usize, usize)> =
+        (0..rows[0].len()).filter(|&column| has_hosts || column != 1).map(|column| (column, width(column))).collect();
+    let line = |row: &[String; 6]| {
+        let cells: Vec<_> = columns.iter().map(|&(column, width)| format!("{:<width$}", row[column])).collect();
         cells.join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
@@ -57,9 +59,11 @@ fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
     }
 }
 
-/// The first caller that is neither the runtime nor the client library: function, file and line.
-fn place(files: &mut Files, callers: &[(PathBuf, u64)]) -> Option<String> {
-    callers.iter().find_map(|(path, offset)| files.caller(path, *offset))
+/// Of each node the first caller that is neither the runtime nor the client library: function, file and line.
+pub fn places(callers: &[Callers]) -> Vec<Option<String>> {
+    let mut files = Files::default();
+    let mut place = |of: &Callers| of.iter().find_map(|(path, offset)| files.caller(path, *offset));
+    callers.iter().map(&mut place).collect()
 }
 
 #[cfg(test)]
@@ -70,7 +74,8 @@ mod tests {
 
     fn node(node: u32, what: u64, object: u64, held: &[u64]) -> StuckNode {
         let waiting = Waiting { what, object, held: held.to_vec(), ..Waiting::default() };
-        StuckNode { node, waiting, since: Duration::from_millis(10_250), callers: Vec::new() }
+        let since = Duration::from_millis(10_250);
+        StuckNode { node, host: None, waiting, since, callers: Vec::new(), place: None }
     }
 
     #[test]
@@ -83,10 +88,22 @@ mod tests {
             "1     lock 0 of node 0                     node 0                10.2 s  -",
             "2     a barrier or reduction of all nodes  not there: nodes 0, 1  10.2 s  -",
         ];
-        let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(
-            table.iter().map(|l| squeeze(l)).collect::<Vec<_>>(),
-            expected.iter().map(|l| squeeze(l)).collect::<Vec<_>>()
+            table.iter().map(|line| squeezed(line)).collect::<Vec<_>>(),
+            expected.iter().map(|line| squeezed(line)).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn rows_of_several_hosts_name_them() {
+        let on = |host: &str, node| StuckNode { host: Some(host.into()), place: Some("main (a.c:1)".into()), ..node };
+        let nodes = [on("left", node(0, waits::EVENT, 0, &[])), on("r", node(1, waits::END, 0, &[]))];
+        let expected = [
+            "node  host  waits for             held by            since   where",
+            "0     left  event 0 of node 0     nobody has set it  10.2 s  main (a.c:1)",
+            "1     r     the other nodes' end  not there: node 0  10.2 s  main (a.c:1)",
+        ];
+        assert_eq!(table(&nodes), expected);
     }
 }

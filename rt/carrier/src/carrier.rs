@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Most batches to a host that the network has not let go of: what follows waits in the rings.
 const MOST_UNSENT: usize = 8;
@@ -42,6 +43,8 @@ const LOOK_NS: u64 = 100_000_000;
 const BEAT_NS: u64 = 1_000_000_000;
 /// Looks in vain before nodes without polls are interrupted.
 const INTERRUPT_LOOKS: u32 = 8;
+/// How long the thread may take to say what is under way.
+const TOLD: Duration = Duration::from_secs(1);
 /// Looks at everything, between two looks at the clock.
 const LOOKS_UNTIMED: u32 = 64;
 
@@ -104,11 +107,28 @@ impl Counts {
     }
 }
 
+/// What is between this host and the others at one moment. Counts are modulo 2^32.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// By host: messages sent to it, and messages of it that have come into rings here.
+    pub sent: Vec<u32>,
+    pub arrived: Vec<u32>,
+    /// A node here has sent something to another host that the carrier has not taken yet.
+    pub is_left: bool,
+}
+
+/// What the thread is told.
+enum Order {
+    /// Where the carriers of all hosts are.
+    Connect(Vec<Vec<u8>>),
+    Tell(Sender<Traffic>),
+}
+
 /// A carrier that has been started.
 pub struct Carrier {
     /// Where others reach it.
     pub address: Vec<u8>,
-    addresses: Sender<Vec<Vec<u8>>>,
+    orders: Sender<Order>,
     stop: Arc<AtomicBool>,
     waker: Waker,
     thread: JoinHandle<Counts>,
@@ -120,7 +140,7 @@ impl Carrier {
     /// # Errors
     /// UCX is not there, or finds no network; the region is not one.
     pub fn start(plan: Plan, tell: impl Fn(Event) + Send + 'static) -> Result<Carrier, String> {
-        let (to_thread, addresses) = mpsc::channel::<Vec<Vec<u8>>>();
+        let (orders, to_thread) = mpsc::channel();
         let (ready, opened) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let waker = Waker::new().map_err(|e| format!("the kernel gives no descriptor: {e}"))?;
@@ -143,24 +163,32 @@ impl Carrier {
                     return Counts::default();
                 }
             };
-            carry(&plan, worker, &addresses, &stop_it, &wake_it, &tell)
+            carry(&plan, worker, &to_thread, &stop_it, &wake_it, &tell)
         };
         let thread = std::thread::Builder::new().name("bz-carrier".into()).spawn(carry);
         let thread = thread.map_err(|e| format!("the kernel gives no thread: {e}"))?;
         let address = opened.recv().unwrap_or_else(|_| Err("the thread that carries messages has ended".into()))?;
-        Ok(Carrier { address, addresses: to_thread, stop, waker, thread })
+        Ok(Carrier { address, orders, stop, waker, thread })
     }
 
     /// Says where the carriers of all hosts are; that of this host is not looked at.
     pub fn connect(&self, addresses: Vec<Vec<u8>>) {
         // A thread that has failed has said so.
-        let _ = self.addresses.send(addresses);
+        let _ = self.orders.send(Order::Connect(addresses));
+    }
+
+    /// What is under way now. None: the thread does not say.
+    pub fn traffic(&self) -> Option<Traffic> {
+        let (tell, told) = mpsc::channel();
+        self.orders.send(Order::Tell(tell)).ok()?;
+        self.waker.wake();
+        told.recv_timeout(TOLD).ok()
     }
 
     /// Ends it; what is under way is lost.
     pub fn stop(self) -> Counts {
         self.stop.store(true, Ordering::SeqCst);
-        drop(self.addresses);
+        drop(self.orders);
         self.waker.wake();
         self.thread.join().unwrap_or_default()
     }
@@ -187,7 +215,7 @@ pub fn processors_of_host() -> u32 {
 fn carry(
     plan: &Plan,
     worker: Worker,
-    addresses: &Receiver<Vec<Vec<u8>>>,
+    orders: &Receiver<Order>,
     stop: &Arc<AtomicBool>,
     waker: &Waker,
     tell: &dyn Fn(Event),
@@ -204,7 +232,7 @@ fn carry(
     if let Err(e) = state.stand_in(&region, waker, stop) {
         return failed(e);
     }
-    let Ok(addresses) = addresses.recv() else { return Counts::default() };
+    let Ok(Order::Connect(addresses)) = orders.recv() else { return Counts::default() };
     for (host, address) in addresses.iter().enumerate().filter(|&(host, _)| host != plan.me) {
         match state.worker.connect(address) {
             Ok(peer) => {
@@ -217,7 +245,7 @@ fn carry(
             }
         }
     }
-    state.run(stop, waker, tell);
+    state.run(orders, stop, waker, tell);
     state.counts.strange = state.worker.strange();
     state.counts
 }
@@ -333,7 +361,7 @@ impl<'a> State<'a> {
         AtomicU32::full_fence();
     }
 
-    fn run(&mut self, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(Event)) {
+    fn run(&mut self, orders: &Receiver<Order>, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(Event)) {
         let threads = self.hosts[self.plan.me].len() as u32 + 1;
         let waiting = Waiting::new(threads, self.plan.processors);
         let (mut spins, mut yields) = (Spins::new(&waiting), Attempts::FRESH);
@@ -345,6 +373,10 @@ impl<'a> State<'a> {
             if untimed > LOOKS_UNTIMED {
                 untimed = 0;
                 longest_ns = self.look_around(tell);
+                while let Ok(Order::Tell(to)) = orders.try_recv() {
+                    // Whoever has asked may have gone.
+                    let _ = to.send(self.traffic());
+                }
                 if !is_connected && self.others().all(|host| self.peers[host].has_been_heard) {
                     is_connected = true;
                     tell(Event::Connected);
@@ -386,6 +418,18 @@ impl<'a> State<'a> {
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let me = self.plan.me;
         (0..self.hosts.len()).filter(move |&host| host != me)
+    }
+
+    /// What is under way. Between two steps nodes have been told of all that has come.
+    fn traffic(&self) -> Traffic {
+        let sum = |host: &Host, count: fn(&Lane) -> u32| {
+            host.lanes.iter().fold(0, |sum: u32, &number| sum.wrapping_add(count(&self.lanes[number])))
+        };
+        Traffic {
+            sent: self.peers.iter().map(|host| sum(host, |lane| lane.outgoing.count())).collect(),
+            arrived: self.peers.iter().map(|host| sum(host, |lane| lane.incoming.count())).collect(),
+            is_left: self.lanes.iter().any(|lane| lane.ends.is_ready()),
+        }
     }
 
     /// Moves what there is, in both directions; whether there was anything.

@@ -25,6 +25,11 @@ impl Outgoing {
         self.sent.wrapping_sub(self.arrived) < window
     }
 
+    /// How many have been sent.
+    pub const fn count(&self) -> u32 {
+        self.sent
+    }
+
     /// One more is sent.
     pub const fn sent(&mut self) {
         self.sent = self.sent.wrapping_add(1);
@@ -51,6 +56,11 @@ impl Incoming {
     /// One more is in the ring.
     pub const fn arrived(&mut self) {
         self.arrived = self.arrived.wrapping_add(1);
+    }
+
+    /// How many have come.
+    pub const fn count(&self) -> u32 {
+        self.arrived
     }
 
     /// Whether the sender is to be told soon.

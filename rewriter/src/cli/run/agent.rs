@@ -1,8 +1,8 @@
 //! `blizzard agent`: what `blizzard run --hosts` starts on each host.
 
 use crate::base::error::{Error, Result};
-use crate::launch::hosts::agent;
-use crate::reports::crash;
+use crate::launch::hosts::agent::{self, Reports};
+use crate::reports::{crash, stuck};
 use clap::Args;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ impl AgentCommand {
         if std::io::stdin().is_terminal() {
             return Err(Error::new("an agent is started by a run").help("blizzard run --hosts a:2,b:2 -- PROG"));
         }
-        agent::serve(crash::lines)?;
+        agent::serve(Reports { describe: crash::lines, locate: stuck::places })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -11,7 +11,7 @@ use crate::base::options::{Access, Options, Poll};
 use crate::base::output_file::write_report;
 use crate::cli::run::attributes::file::Rules;
 use crate::cli::run::attributes::matched;
-use crate::cli::run::attributes::sites::CallSites;
+use crate::cli::run::attributes::sites::{CallSites, libraries_of};
 use crate::cli::run::debugger::DebuggerOptions;
 use crate::cli::run::settings::Settings;
 use crate::cli::run::shipment;
@@ -72,7 +72,7 @@ pub struct RunCommand {
     stats: Option<PathBuf>,
     /// Give allocations of the program other attributes: a text file with one rule per line, for example `grid.c:120 block=4096 homes=first-touch`. Sites: FILE:LINE,
     /// FUNCTION, `alloc N` (each node's N-th). Attributes: block, homes (round-robin, first-touch, slices, node:N), protocol
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "hostfile"])]
+    #[arg(long, value_name = "FILE")]
     attr: Option<PathBuf>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
     #[arg(long)]
@@ -84,9 +84,8 @@ pub struct RunCommand {
     /// need no option; give it if only a library of the program makes them
     #[arg(long)]
     fork: bool,
-    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never. On one host only: runs
-    /// on several are not watched
-    #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(0..=u32::MAX.into()), default_value_t = STUCK_TIMEOUT.as_secs() as u32, conflicts_with_all = ["hosts", "hostfile"])]
+    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never
+    #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(0..=u32::MAX.into()), default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
     stuck_timeout: u32,
     #[command(flatten)]
     settings: Settings,
@@ -151,10 +150,11 @@ impl RunCommand {
                 if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
             messages::warning(&format!("{}: its libraries' {unseen}", name.display()));
         }
-        let (rules, table) = match rules.map(|rules| find_sites(rules, &executable)).transpose() {
-            Ok(found) => found.unzip(),
-            Err(error) => return Ok(misuse(&error)),
-        };
+        let (rules, table) =
+            match rules.map(|rules| find_sites(rules, &executable, &libraries_of(&executable))).transpose() {
+                Ok(found) => found.unzip(),
+                Err(error) => return Ok(misuse(&error)),
+            };
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let forks = self.fork || creates;
         let options = LaunchOptions {
@@ -162,7 +162,7 @@ impl RunCommand {
             forks,
             original,
             learns: object.is_some() && !self.no_learn,
-            rules: table.map(Arc::new),
+            rules: table.map(Arc::new).unwrap_or_default(),
             ..self.launch_options(self.nodes)
         };
         if let (Some(debugger), true) = (&options.debugger, flags.guard && self.nodes > 1) {
@@ -194,7 +194,7 @@ impl RunCommand {
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
         tell_of_nothing_shared(Path::new(name), &options, &outcome);
         if let Some((rules, sites)) = &rules {
-            matched::unmatched(rules, sites, &outcome.rules).iter().for_each(|line| messages::warning(line));
+            matched::unmatched(rules, sites, &outcome.matched).iter().for_each(|line| messages::warning(line));
         }
         let all: Vec<String> = outcome.nodes.iter().map(|node| describe(node.status)).collect();
         messages::detail(&format!("the run took {:.3} s; the nodes: {}", outcome.wall.as_secs_f64(), all.join(", ")));
@@ -206,7 +206,7 @@ impl RunCommand {
             let mut stats = Stats::new(name.as_ref(), args, Some(flags), &outcome);
             stats.trap_places = traps::places(outcome.nodes.iter().map(|node| &node.report), &executable);
             stats.allocation_rules =
-                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.rules)).collect();
+                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.matched)).collect();
             file.write(&stats)?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
@@ -241,13 +241,13 @@ impl RunCommand {
     /// Runs the program on several hosts. What keeps it from beginning is a misuse.
     fn run_on_hosts(&self, learns: bool) -> Result<ExitCode> {
         match self.prepare_for_hosts(learns) {
-            Ok((setup, flags, stats)) => self.start_on_hosts(&setup, flags, stats),
+            Ok(shipped) => self.start_on_hosts(shipped),
             Err(error) => Ok(misuse(&error)),
         }
     }
 
     /// Looks whether the program can run on several hosts, and rewrites it for them.
-    fn prepare_for_hosts(&self, learns: bool) -> Result<(Setup, ModuleFlags, Option<StatsFile>)> {
+    fn prepare_for_hosts(&self, learns: bool) -> Result<Shipped> {
         let hosts = match (&self.hosts, &self.hostfile) {
             (Some(text), _) => HostList::parse(text)?,
             (None, Some(path)) => HostList::read(path)?,
@@ -295,25 +295,43 @@ impl RunCommand {
         if let Some(why) = incomplete(flags).filter(|_| hosts.nodes() > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{shown}: cannot run on several nodes: {why}")));
         }
-        let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
+        let rules = self.attr.as_deref().map(|file| Rules::read(file, Some(hosts.nodes()))).transpose()?;
         let files = shipment::make(&input, &options)?;
-        let mut options = self.launch_options(hosts.nodes());
+        let found = rules.map(|rules| {
+            let (_, program) = &files[0];
+            let mut libraries: Vec<PathBuf> = files[1..].iter().map(|(_, path)| path.clone()).collect();
+            libraries.dedup();
+            find_sites(rules, program, &libraries)
+        });
+        let (rules, table) = found.transpose()?.unzip();
+        let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
+        let table = table.map(Arc::new).unwrap_or_default();
+        let mut options = LaunchOptions { rules: table, ..self.launch_options(hosts.nodes()) };
         (options.tempest.direct_bulk, options.tempest.staged_bulk) = (false, false);
         let (command, guard) = (self.program.command.clone(), flags.guard);
-        Ok((Setup { hosts, starter, agent, files, command, options, guard }, flags, stats))
+        let setup = Setup { hosts, starter, agent, files, command, options, guard };
+        Ok(Shipped { setup, flags, stats, rules })
     }
 
     /// Starts it.
-    fn start_on_hosts(&self, setup: &Setup, flags: ModuleFlags, stats: Option<StatsFile>) -> Result<ExitCode> {
-        let outcome = hosts_launcher::run(setup)?;
+    fn start_on_hosts(&self, shipped: Shipped) -> Result<ExitCode> {
+        let Shipped { setup, flags, stats, rules } = shipped;
+        let outcome = hosts_launcher::run(&setup)?;
         tell_of_failure(&outcome, |outcome| match &outcome.told[..] {
+            _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck),
             [] => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
             told => told.to_vec(),
         });
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         tell_of_unchecked(Path::new(name), setup.options.nodes, flags, &outcome);
+        if let Some((rules, sites)) = &rules {
+            matched::unmatched(rules, sites, &outcome.matched).iter().for_each(|line| messages::warning(line));
+        }
         if let Some(file) = stats {
-            file.write(&Stats::new(name.as_ref(), args, Some(flags), &outcome))?;
+            let mut stats = Stats::new(name.as_ref(), args, Some(flags), &outcome);
+            stats.allocation_rules =
+                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.matched)).collect();
+            file.write(&stats)?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
     }
@@ -325,12 +343,20 @@ pub(super) fn misuse(error: &Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The sites of rules in a rewritten program; and the table that its nodes read.
+/// What a run on several hosts needs.
+struct Shipped {
+    setup: Setup,
+    flags: ModuleFlags,
+    stats: Option<StatsFile>,
+    rules: Option<(Rules, CallSites)>,
+}
+
+/// The sites of rules in a rewritten program and its libraries; and the table that its nodes read.
 ///
 /// # Errors
 /// There is no such site.
-pub(super) fn find_sites(rules: Rules, executable: &Path) -> Result<((Rules, CallSites), Vec<u8>)> {
-    let sites = CallSites::of(&rules, executable)?;
+pub(super) fn find_sites(rules: Rules, program: &Path, libraries: &[PathBuf]) -> Result<((Rules, CallSites), Vec<u8>)> {
+    let sites = CallSites::of(&rules, program, libraries)?;
     let table = sites.table(&rules)?;
     Ok(((rules, sites), table))
 }

@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::messages;
 use crate::cli::run::attributes::file::Rules;
 use crate::cli::run::attributes::matched;
-use crate::cli::run::attributes::sites::CallSites;
+use crate::cli::run::attributes::sites::{CallSites, libraries_of};
 use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare};
 use crate::cli::run::settings::Settings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
@@ -58,10 +58,9 @@ impl NodeCommand {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::Outcome { exit_status, failure, crash, nodes, rules: table } = ranks::run(setup)?;
+        let ranks::Outcome { exit_status, failure, crash, nodes, matched, starter } = ranks::run(setup)?;
         let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
-        let outcome =
-            Outcome { exit_status, failure, nodes, learnt, stuck, rules: table, crash, told: Vec::new(), wall };
+        let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told: Vec::new(), wall };
         if let Some(failure) = &outcome.failure {
             messages::error(&failure.to_string());
         }
@@ -69,15 +68,18 @@ impl NodeCommand {
         for line in outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard)) {
             eprintln!("  {line}");
         }
+        if let Some(starter) = starter {
+            starter.end();
+        }
         let is_known = !outcome.nodes.is_empty();
         if let Some((rules, sites)) = rules.as_ref().filter(|_| is_known) {
-            matched::unmatched(rules, sites, &outcome.rules).iter().for_each(|line| messages::warning(line));
+            matched::unmatched(rules, sites, &outcome.matched).iter().for_each(|line| messages::warning(line));
         }
         if let Some(file) = stats.filter(|_| is_known) {
             let (name, args) = self.program.command.split_first().expect("clap requires the program");
             let mut stats = Stats::new(name.as_ref(), args, Some(ready.flags), &outcome);
             stats.allocation_rules =
-                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.rules)).collect();
+                rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.matched)).collect();
             file.write(&stats)?;
         }
         Ok(ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)))
@@ -107,7 +109,8 @@ impl NodeCommand {
         // Their places in the cache have the hashes of what they were made from.
         ready.libraries.iter().for_each(|(_, rewritten)| identity += &format!(" {}", rewritten.display()));
         let farthest = rules.as_ref().and_then(Rules::farthest);
-        let (rules, table) = rules.map(|rules| find_sites(rules, &program)).transpose()?.unzip();
+        let (rules, table) =
+            rules.map(|rules| find_sites(rules, &program, &libraries_of(&program))).transpose()?.unzip();
         if let Some(file) = &self.attr {
             identity += &format!(" {}", FileEntry::of(String::new(), file)?.hash);
         }
@@ -118,7 +121,7 @@ impl NodeCommand {
         let options = LaunchOptions {
             arg0: Some(name.clone()),
             original: ready.original.clone(),
-            rules: table.map(Arc::new),
+            rules: table.map(Arc::new).unwrap_or_default(),
             ..self.settings.launch_options(1)
         };
         let (args, guard) = (args.to_vec(), ready.flags.guard);

@@ -10,17 +10,18 @@ use crate::launch::crashes::crash::{self, Describe, Own};
 use crate::launch::guard::{self, Guard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
-use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, Plan, ToAgent, ToLauncher};
+use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, Plan, Seen, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{self, Region};
 use crate::launch::signals::Event;
 use crate::launch::spawn::{self, Node, Reaper};
+use crate::launch::stuck::{self, Locate, Sight};
 use crate::launch::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
-use blizzard_carrier::carrier::{self, Carrier, Counts};
+use blizzard_carrier::carrier::{self, Carrier, Counts, Traffic};
 use blizzard_contract::RegionHeader;
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
@@ -70,11 +71,20 @@ enum Heard {
     Gone,
 }
 
-/// Serves a run, and ends. `describe`: says how a node has died. Returns in a child of the calling process only, as [`guard::split`] does.
+/// What an agent says of its nodes, in the words of reports.
+#[derive(Clone, Copy)]
+pub struct Reports {
+    /// How a node has died.
+    pub describe: Describe,
+    /// Where nodes wait.
+    pub locate: Locate,
+}
+
+/// Serves a run, and ends. Returns in a child of the calling process only, as [`guard::split`] does.
 ///
 /// # Errors
 /// Those that cannot be told to the launcher.
-pub fn serve(describe: Describe) -> Result<()> {
+pub fn serve(reports: Reports) -> Result<()> {
     let failed = |e: io::Error| Error::new("the agent cannot use its standard output").because(e);
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(|e| failed(e.into()))?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(|e| failed(e.into()))?;
@@ -84,7 +94,7 @@ pub fn serve(describe: Describe) -> Result<()> {
     let speaker = Speaker(Arc::new(Mutex::new(output)));
     // A launcher that has gone before it has said anything has said why.
     let Ok((ToAgent::Plan(plan), _)) = frames::read(&mut io::stdin()) else { return Ok(()) };
-    if let Err(error) = serve_plan(&plan, &speaker, &mut guard, describe) {
+    if let Err(error) = serve_plan(&plan, &speaker, &mut guard, reports) {
         speaker.fail(error);
     }
     leftovers::end_all(leftovers::LIMIT);
@@ -121,12 +131,16 @@ fn header_of(plan: &Plan) -> Result<RegionHeader> {
         at = host.nodes.end;
         fits
     });
-    let usual = RegionHeader::new(header.nodes, header.cpus, header.segment_bytes, header.incarnation);
+    let mut usual = RegionHeader::new(header.nodes, header.cpus, header.segment_bytes, header.incarnation);
+    let rules_bytes = region::rules_bytes(&header);
+    if rules_bytes != 0 {
+        usual.add_rules(rules_bytes);
+    }
     let is_usual = header.nodes == u32::from(nodes)
         && (1..=blizzard_contract::MAX_NODES as u32).contains(&header.nodes)
         && (header.contexts_off, header.rings_off, header.ring_bytes, header.fill_off, header.fill_bytes)
             == (usual.contexts_off, usual.rings_off, usual.ring_bytes, usual.fill_off, usual.fill_bytes)
-        && header.total_bytes == usual.total_bytes;
+        && (header.total_bytes, header.rules_off) == (usual.total_bytes, usual.rules_off);
     if !follows || plan.me >= plan.hosts.len() || !is_usual {
         return Err(Error::new("the launcher's plan is not one"));
     }
@@ -142,7 +156,7 @@ struct Agent<'a> {
     speaker: &'a Speaker,
     mailbox: Mailbox<Heard>,
     guard: &'a mut Guard,
-    describe: Describe,
+    reports: Reports,
     /// When the launcher was heard last.
     heard: Instant,
 }
@@ -193,9 +207,38 @@ impl Agent<'_> {
             }
         }
     }
+
+    /// The rules of allocations, which are so many bytes.
+    fn rules(&mut self, bytes: u64) -> Result<Vec<u8>> {
+        let mut rules = Vec::new();
+        while (rules.len() as u64) < bytes {
+            let (ToAgent::Rules, piece) = self.frame()? else { return Err(out_of_turn()) };
+            rules.extend(piece);
+        }
+        Ok(rules)
+    }
+
+    /// Looks whether the nodes of this host could go on.
+    fn see(&self, own: Own, (region, carrier): (&Region, Option<&Carrier>), places: bool) -> Seen {
+        let mut sight = Sight::of(own, region);
+        if sight.awake.is_some() {
+            return Seen { sight, ..Seen::default() };
+        }
+        if places {
+            let callers: Vec<_> =
+                sight.sleepers.iter().map(|node| stuck::callers(own, node.node, &node.waiting)).collect();
+            let found = (self.reports.locate)(&callers);
+            sight.sleepers.iter_mut().zip(found).for_each(|(node, place)| node.place = place);
+        }
+        // A host that is alone has nothing under way.
+        match carrier.map_or(Some(Traffic::default()), Carrier::traffic) {
+            Some(Traffic { sent, arrived, is_left }) => Seen { sight, is_quiet: !is_left, sent, arrived },
+            None => Seen { sight, ..Seen::default() },
+        }
+    }
 }
 
-fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, describe: Describe) -> Result<()> {
+fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, reports: Reports) -> Result<()> {
     for (name, value) in &plan.environment {
         sys::set_variable(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
@@ -210,7 +253,8 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, describe: Descr
             std::thread::sleep(BEAT);
         }
     })?;
-    let mut agent = Agent { plan, speaker, mailbox, guard, describe, heard: Instant::now() };
+    let mut agent = Agent { plan, speaker, mailbox, guard, reports, heard: Instant::now() };
+    let rules = agent.rules(region::rules_bytes(&header))?;
     let mut store = Store::new(Cache::of_user()?, plan.files.clone())?;
     let mut missing = store.missing();
     speaker.say(&ToLauncher::Needs { files: missing.clone() }, b"");
@@ -221,6 +265,7 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, describe: Descr
     }
     let program = store.assemble()?;
     let region = Region::with_header(header)?;
+    region.put_rules(&rules)?;
     // A host that is alone needs no network.
     let carrier = if plan.hosts.len() == 1 {
         None
@@ -252,7 +297,7 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, describe: Descr
     let refused = counts.refusals().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
     let Counts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
     let carried = Carried { batches_sent, batches_received, messages_sent, messages_received, refused };
-    speaker.say(&ToLauncher::Bye { carried }, b"");
+    speaker.say(&ToLauncher::Bye { carried, matched: region.matched() }, b"");
     Ok(())
 }
 
@@ -382,7 +427,7 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
             running += 1;
         }
     }
-    let over = watch(agent, &mut nodes, region, numbers.start, &credits, input);
+    let over = watch(agent, &mut nodes, (region, carrier.as_ref()), numbers.start, &credits, input);
     let counts = carrier.map(Carrier::stop).unwrap_or_default();
     leftovers::end_all(if over.is_ok() { leftovers::LIMIT } else { leftovers::LIMIT_ALONE });
     over?;
@@ -407,7 +452,7 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
 fn watch(
     agent: &mut Agent<'_>,
     nodes: &mut [Node],
-    region: &Region,
+    (region, carrier): (&Region, Option<&Carrier>),
     first: u16,
     credits: &Credits,
     mut input: Option<mpsc::Sender<Vec<u8>>>,
@@ -429,7 +474,7 @@ fn watch(
             let ended = nodes[at].ended.unwrap_or_default();
             let (phase, message, counters) = (report.phase, report.message, report.counters.to_vec());
             let seen = crashes.iter().find(|crash| crash.is_of(node.into(), ended, message.is_some()));
-            let told = seen.map(|crash| (agent.describe)(crash, agent.plan.guard)).unwrap_or_default();
+            let told = seen.map(|crash| (agent.reports.describe)(crash, agent.plan.guard)).unwrap_or_default();
             let ended = Ended { node, status: ended.into_raw(), phase, message, counters, has_failed, told };
             agent.speaker.say(&ToLauncher::Ended(ended), b"");
         }
@@ -464,6 +509,10 @@ fn watch(
                 }
                 ToAgent::Closed { is_error } => {
                     credits.iter().filter(|((_, error), _)| *error == is_error).for_each(|(_, credit)| credit.close());
+                }
+                ToAgent::Look { places } => {
+                    let seen = agent.see(Own { nodes, first: first.into() }, (region, carrier), places);
+                    agent.speaker.say(&ToLauncher::Seen(seen), b"");
                 }
                 ToAgent::Signal(signal) => nodes.iter().for_each(|node| node.signal(signal)),
                 ToAgent::Abort => {

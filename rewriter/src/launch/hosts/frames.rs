@@ -6,6 +6,8 @@
 
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::host_list::Host;
+use crate::launch::region::Matched;
+use crate::launch::stuck::Sight;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
@@ -45,6 +47,8 @@ pub struct Plan {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToAgent {
     Plan(Box<Plan>),
+    /// The next bytes of the rules of allocations, for which the plan's header has room.
+    Rules,
     /// The next bytes of a file that the agent needs.
     File {
         index: usize,
@@ -69,6 +73,10 @@ pub enum ToAgent {
         is_error: bool,
     },
     Signal(i32),
+    /// What do the nodes do? `places`: where they wait is wanted, too.
+    Look {
+        places: bool,
+    },
     /// The run has failed elsewhere.
     Abort,
     /// Everything is over.
@@ -102,6 +110,17 @@ pub struct Carried {
     pub refused: Vec<(String, u64)>,
 }
 
+/// What an agent sees of a run that may be stuck: the nodes first, and then what is under way.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Seen {
+    pub sight: Sight,
+    /// All that nodes here have sent to other hosts has been taken by the carrier.
+    pub is_quiet: bool,
+    /// By host: messages sent to it, and messages of it that have come. Counts are modulo 2^32.
+    pub sent: Vec<u32>,
+    pub arrived: Vec<u32>,
+}
+
 /// From an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
@@ -123,6 +142,7 @@ pub enum ToLauncher {
     /// The input has been passed on.
     InputTaken,
     Ended(Ended),
+    Seen(Seen),
     /// Another host cannot be reached any more.
     Lost {
         host: usize,
@@ -144,6 +164,7 @@ pub enum ToLauncher {
     /// The agent has ended everything here.
     Bye {
         carried: Carried,
+        matched: Matched,
     },
     Beat,
 }

@@ -8,29 +8,30 @@
 use crate::base::error::{Error, Result};
 use crate::launch::guard::{self, Guard};
 use crate::launch::hosts::bundle::FileEntry;
-use crate::launch::hosts::frames::{self, Ended, GREETING, PIECE_BYTES, Plan, ToAgent, ToLauncher};
+use crate::launch::hosts::frames::{self, Ended, PIECE_BYTES, Plan, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::{Host, HostList};
-use crate::launch::hosts::mailbox::{Mailbox, Slot};
+use crate::launch::hosts::mailbox::Mailbox;
+use crate::launch::hosts::rounds::Rounds;
+use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
 use crate::launch::launcher::{NodeEnd, Outcome, Written, verdict};
 use crate::launch::leftovers;
 use crate::launch::options::LaunchOptions;
-use crate::launch::output::{LineBuffer, Sink};
-use crate::launch::region::{NodeReport, Region};
+use crate::launch::region::{Matched, NodeReport, Region};
 use crate::launch::signals::Event;
 use crate::launch::spawn::{describe, signal_name};
+use crate::launch::stuck::StuckNode;
 use crate::launch::supervise::{RECHECK, Stop};
 use blizzard_contract::{COUNTER_COUNT, node_phase};
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -44,10 +45,6 @@ const ENDING: Duration = Duration::from_secs(2);
 const PARTING: Duration = Duration::from_millis(500);
 /// A host that others have lost may have more to say of it: that its agent has gone.
 const LOST: Duration = Duration::from_millis(500);
-/// How often an agent hears from the launcher at least.
-const BEAT: Duration = Duration::from_secs(1);
-/// Most bytes in front of an agent's greeting: what shells of a host say to everybody.
-const NOISE_BYTES: usize = 64 << 10;
 /// Exit status when a run cannot begin.
 const CANNOT_BEGIN: i32 = 2;
 
@@ -68,14 +65,6 @@ pub struct Setup {
     pub guard: bool,
 }
 
-/// What the threads of a host tell.
-enum News {
-    Greeting(String),
-    Frame(ToLauncher),
-    /// Its output has ended.
-    Gone,
-}
-
 /// A host of the run.
 struct Remote {
     host: Host,
@@ -90,32 +79,6 @@ struct Remote {
     address: Vec<u8>,
 }
 
-/// What a host's starter, and the agent, write to standard error: kept until the nodes begin, because the last line may be the cause of an error.
-#[derive(Default)]
-struct Complaints {
-    lines: Vec<String>,
-    nodes_have_begun: bool,
-    run_is_over: bool,
-}
-
-impl Complaints {
-    fn add(&mut self, line: String) {
-        if self.nodes_have_begun && !self.run_is_over {
-            eprintln!("{line}");
-        }
-        self.lines.push(line);
-    }
-
-    fn begin(&mut self) {
-        self.nodes_have_begun = true;
-        self.lines.iter().for_each(|line| eprintln!("{line}"));
-    }
-}
-
-fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Starting,
@@ -124,14 +87,6 @@ enum Stage {
     Connected,
     /// Has ended everything.
     Done,
-}
-
-/// A piece of a node's output.
-struct Piece {
-    host: usize,
-    node: u16,
-    is_error: bool,
-    bytes: Vec<u8>,
 }
 
 /// Runs the program on all hosts.
@@ -168,6 +123,11 @@ struct Run {
     mailbox: Mailbox<(usize, News)>,
     ended: Vec<Option<Ended>>,
     timeout: Duration,
+    /// What a host says of another one that it has lost: when that is believed, which one, and what is said then.
+    hearsay: Option<(Instant, usize, Error)>,
+    /// Looks whether the run is stuck; what nodes waited for if it was.
+    rounds: Rounds,
+    stuck: Vec<StuckNode>,
     /// How many pieces of output have come.
     come: Arc<AtomicU64>,
     /// Pieces of output go there; the thread that writes says what became of them.
@@ -186,12 +146,6 @@ fn wait_for(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
             status => return status.ok().flatten(),
         }
     }
-}
-
-fn thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    let started = std::thread::Builder::new().spawn(work);
-    let failed = |e| Error::new("cannot start a thread that speaks with a host").because(e).help("see `ulimit -u`");
-    started.map(drop).map_err(failed)
 }
 
 impl Run {
@@ -219,12 +173,12 @@ impl Run {
             let complaints = Arc::<Mutex<Complaints>>::default();
             let heard = Arc::new(Mutex::new(Instant::now()));
             if let Some(mut input) = child.stdin.take() {
-                thread(move || speak(&mut input, &to_say))?;
+                thread(move || streams::speak(&mut input, &to_say))?;
             }
             if let Some(output) = child.stdout.take() {
                 let (slot, heard) = (slot.clone(), Arc::clone(&heard));
                 let pieces = (pieces.clone(), Arc::clone(&come));
-                thread(move || listen(number, output, &slot, &pieces, &heard))?;
+                thread(move || streams::listen(number, output, &slot, &pieces, &heard))?;
             }
             if let Some(error) = child.stderr.take() {
                 let complaints = Arc::clone(&complaints);
@@ -241,7 +195,7 @@ impl Run {
         let says: Vec<_> = remotes.iter().map(|remote| remote.say.clone()).collect();
         let (tell, written) = mpsc::channel();
         let tag = setup.options.tag_output;
-        thread(move || drop(tell.send(write_output(&to_write, &says, tag))))?;
+        thread(move || drop(tell.send(streams::write_output(&to_write, &says, tag))))?;
         let ended = vec![None; setup.hosts.nodes() as usize];
         let timeout = Duration::from_millis(setup.options.peer_timeout_ms.into());
         Ok(Run {
@@ -249,6 +203,9 @@ impl Run {
             mailbox,
             ended,
             timeout,
+            hearsay: None,
+            rounds: Rounds::new(setup.hosts.hosts(), setup.options.stuck_timeout),
+            stuck: Vec::new(),
             come,
             pieces: Some(pieces),
             written,
@@ -300,7 +257,11 @@ impl Run {
                     News::Greeting(theirs) if theirs == version => {
                         self.remotes[host].stage = Stage::Greeted;
                         let plan = plan(setup, host, &secret, &header.bytes());
-                        let _ = self.remotes[host].say.send((ToAgent::Plan(Box::new(plan)), Vec::new()));
+                        let say = &self.remotes[host].say;
+                        let _ = say.send((ToAgent::Plan(Box::new(plan)), Vec::new()));
+                        for piece in setup.options.rules.chunks(PIECE_BYTES) {
+                            let _ = say.send((ToAgent::Rules, piece.to_vec()));
+                        }
                     }
                     News::Greeting(theirs) => {
                         let name = &self.remotes[host].host.name;
@@ -333,7 +294,7 @@ impl Run {
                     self.remotes.iter().for_each(|remote| locked(&remote.complaints).begin());
                     self.say_to_all(|| ToAgent::Start);
                     if let Some(taken) = self.input_taken.take() {
-                        pass_input(guard, self.remotes[0].say.clone(), taken)?;
+                        streams::pass_input(guard, self.remotes[0].say.clone(), taken)?;
                     }
                     return Ok(());
                 }
@@ -396,106 +357,108 @@ impl Run {
 
     /// Watches over the run until all nodes have ended.
     fn watch(&mut self, guard: &mut Guard) -> Over {
-        let mut stop: Option<Stop> = None;
-        let mut failure: Option<Error> = None;
-        let mut deadline: Option<Instant> = None;
-        // What a host says of another one that it has lost.
-        let mut hearsay: Option<(Instant, usize, Error)> = None;
+        // Why the run has to end, and when it must have.
+        let mut over: Option<(Over, Instant)> = None;
         loop {
             while let Some((host, news)) = self.mailbox.take() {
-                let failed = match news {
-                    News::Frame(ToLauncher::Ended(ended)) => {
-                        let (node, has_failed) = (ended.node, ended.has_failed);
-                        if !self.remotes[host].host.nodes.contains(&node) || ended.counters.len() != COUNTER_COUNT {
-                            Some(self.refused(host, out_of_turn()))
-                        } else {
-                            self.ended[usize::from(node)] = Some(ended);
-                            if has_failed && stop.is_none() && failure.is_none() {
-                                stop = Some(Stop::Node(node.into()));
-                                self.say_to_all(|| ToAgent::Abort);
-                                deadline = Some(Instant::now() + ENDING);
-                            }
-                            None
-                        }
-                    }
-                    News::Frame(ToLauncher::InputTaken) => {
-                        let _ = self.taken.send(());
-                        None
-                    }
-                    News::Frame(ToLauncher::Note(note)) => {
-                        eprintln!("blizzard: warning: {note}");
-                        None
-                    }
-                    News::Frame(ToLauncher::Lost { host: other, why }) => {
-                        hearsay.get_or_insert_with(|| (Instant::now() + LOST, other, self.lost(host, other, &why)));
-                        None
-                    }
-                    News::Frame(ToLauncher::Silent { why, .. }) => {
-                        Some(Error::new(format!("host {}: {why}", self.remotes[host].host.name)))
-                    }
-                    News::Frame(ToLauncher::Failed { why, causes, help }) => {
-                        // It ends by itself.
-                        self.remotes[host].stage = Stage::Done;
-                        Some(self.refused(host, (why, causes, help)))
-                    }
-                    News::Frame(ToLauncher::Beat | ToLauncher::Connected) => None,
-                    News::Gone if self.remotes[host].stage == Stage::Done => None,
-                    News::Gone => {
-                        let error = self.gone(host);
-                        self.remotes[host].stage = Stage::Done;
-                        Some(error)
-                    }
-                    News::Greeting(_) | News::Frame(_) => Some(self.refused(host, out_of_turn())),
-                };
-                // What follows from a failure is no other one.
-                if let Some(error) = failed
-                    && failure.is_none()
-                    && stop.is_none()
-                {
-                    failure = Some(error);
-                    self.say_to_all(|| ToAgent::Abort);
-                    deadline = Some(Instant::now() + ENDING);
+                if let Some(why) = self.hear(host, news) {
+                    self.end(&mut over, why);
                 }
-            }
-            if hearsay.is_some() && failure.is_some() {
-                hearsay = None;
             }
             let is_over = (0..).zip(&self.ended).all(|(node, ended): (u16, _)| {
                 let is_there = |remote: &Remote| remote.host.nodes.contains(&node) && remote.stage != Stage::Done;
                 ended.is_some() || !self.remotes.iter().any(is_there)
             });
-            if is_over || deadline.is_some_and(|at| at <= Instant::now()) {
-                return failure.map_or(Over::Nodes(stop), Over::Host);
+            if is_over || over.as_ref().is_some_and(|(_, at)| *at <= Instant::now()) {
+                return over.map_or(Over::Nodes(None), |(why, _)| why);
             }
-            if failure.is_none() && stop.is_none() {
-                let told = hearsay.take_if(|(at, ..)| *at <= Instant::now());
+            if over.is_none() {
+                let told = self.hearsay.take_if(|(at, ..)| *at <= Instant::now());
                 if let Some((host, error)) = told.map(|(_, host, error)| (host, error)).or_else(|| self.silent()) {
-                    failure = Some(error);
-                    self.say_to_all(|| ToAgent::Abort);
-                    deadline = Some(Instant::now() + ENDING);
+                    self.end(&mut over, Over::Host(error));
                     // Nobody waits for what it says.
                     if let Some(remote) = self.remotes.get_mut(host) {
                         remote.stage = Stage::Done;
                     }
+                } else if let Some(places) = self.rounds.ask() {
+                    self.say_to_all(|| ToAgent::Look { places });
                 }
             }
-            let next = [deadline, hearsay.as_ref().map(|(at, ..)| *at)].into_iter().flatten().min();
+            let next = match &over {
+                Some((_, at)) => Some(*at),
+                None => [self.hearsay.as_ref().map(|(at, ..)| *at), self.rounds.next()].into_iter().flatten().min(),
+            };
             let timeout = next.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()).min(RECHECK));
             for event in guard.wait_also(Some(&self.mailbox.wake), timeout) {
                 match event {
                     Event::Signal { signal: SIGCHLD, .. } => {}
                     Event::Signal { signal, .. } => {
                         self.say_to_all(|| ToAgent::Signal(signal));
-                        if signal != SIGUSR1 && signal != SIGUSR2 && stop.is_none() {
-                            stop = Some(Stop::Signal(signal));
-                            self.say_to_all(|| ToAgent::Abort);
-                            deadline = Some(Instant::now() + ENDING);
+                        if signal != SIGUSR1 && signal != SIGUSR2 {
+                            self.end(&mut over, Over::Nodes(Some(Stop::Signal(signal))));
                         }
                     }
                     Event::LauncherGone => return Over::Nodes(Some(Stop::LauncherGone)),
                 }
             }
         }
+    }
+
+    /// Ends the run on all hosts, if it has not to end already: what follows from a failure is no other one.
+    fn end(&self, over: &mut Option<(Over, Instant)>, why: Over) {
+        if over.is_none() {
+            self.say_to_all(|| ToAgent::Abort);
+            *over = Some((why, Instant::now() + ENDING));
+        }
+    }
+
+    /// What a host tells while nodes run; why the run has to end, if it has.
+    fn hear(&mut self, host: usize, news: News) -> Option<Over> {
+        let failed = match news {
+            News::Frame(ToLauncher::Ended(ended)) => {
+                let (node, has_failed) = (ended.node, ended.has_failed);
+                if self.remotes[host].host.nodes.contains(&node) && ended.counters.len() == COUNTER_COUNT {
+                    self.ended[usize::from(node)] = Some(ended);
+                    return has_failed.then_some(Over::Nodes(Some(Stop::Node(node.into()))));
+                }
+                self.refused(host, out_of_turn())
+            }
+            News::Frame(ToLauncher::Seen(seen)) => {
+                let stuck = self.rounds.answered(host, seen)?;
+                self.stuck = stuck;
+                return Some(Over::Nodes(Some(Stop::Stuck)));
+            }
+            News::Frame(ToLauncher::InputTaken) => {
+                let _ = self.taken.send(());
+                return None;
+            }
+            News::Frame(ToLauncher::Note(note)) => {
+                eprintln!("blizzard: warning: {note}");
+                return None;
+            }
+            News::Frame(ToLauncher::Lost { host: other, why }) => {
+                let error = self.lost(host, other, &why);
+                self.hearsay.get_or_insert_with(|| (Instant::now() + LOST, other, error));
+                return None;
+            }
+            News::Frame(ToLauncher::Silent { why, .. }) => {
+                Error::new(format!("host {}: {why}", self.remotes[host].host.name))
+            }
+            News::Frame(ToLauncher::Failed { why, causes, help }) => {
+                // It ends by itself.
+                self.remotes[host].stage = Stage::Done;
+                self.refused(host, (why, causes, help))
+            }
+            News::Frame(ToLauncher::Beat | ToLauncher::Connected) => return None,
+            News::Gone if self.remotes[host].stage == Stage::Done => return None,
+            News::Gone => {
+                let error = self.gone(host);
+                self.remotes[host].stage = Stage::Done;
+                error
+            }
+            News::Greeting(_) | News::Frame(_) => self.refused(host, out_of_turn()),
+        };
+        Some(Over::Host(failed))
     }
 
     /// A host that has not been heard for too long.
@@ -543,7 +506,7 @@ impl Run {
                 failure: Some(error),
                 nodes,
                 learnt: Vec::new(),
-                rules: Vec::new(),
+                matched: Matched::default(),
                 stuck: Vec::new(),
                 crash: None,
                 told: Vec::new(),
@@ -551,7 +514,7 @@ impl Run {
             };
         }
         self.say_to_all(|| ToAgent::End);
-        let (mut deadline, mut come) = (Instant::now() + ENDING, 0);
+        let (mut deadline, mut come, mut matched) = (Instant::now() + ENDING, 0, Vec::new());
         while self.remotes.iter().any(|remote| remote.stage != Stage::Done) && Instant::now() < deadline {
             let now = self.come.load(Ordering::Relaxed);
             if std::mem::replace(&mut come, now) != now {
@@ -560,9 +523,10 @@ impl Run {
             match self.mailbox.take() {
                 Some((_, News::Frame(ToLauncher::Note(note)))) => eprintln!("blizzard: warning: {note}"),
                 Some((host, News::Gone)) => self.remotes[host].stage = Stage::Done,
-                Some((host, News::Frame(ToLauncher::Bye { carried }))) => {
+                Some((host, News::Frame(ToLauncher::Bye { carried, matched: here }))) => {
                     let Remote { host, stage, .. } = &mut self.remotes[host];
                     *stage = Stage::Done;
+                    matched.push(here);
                     if !carried.refused.is_empty() {
                         let all: Vec<String> =
                             carried.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
@@ -580,6 +544,9 @@ impl Run {
                 "blizzard: warning: host {name}: the last output of its nodes may be cut: nothing came for {seconds} s"
             );
         }
+        // Without a host's word it is not known what all have matched.
+        let are_all = matched.len() == self.remotes.len();
+        let matched = matched.into_iter().reduce(Matched::and).filter(|_| are_all).unwrap_or_default();
         let culprit = |first| self.culprit(first);
         let stop = match &over {
             Over::Nodes(Some(Stop::Node(first))) => Some(Stop::Node(culprit(*first))),
@@ -606,17 +573,7 @@ impl Run {
             Some(Stop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
             _ => Vec::new(),
         };
-        Outcome {
-            exit_status,
-            failure,
-            nodes,
-            learnt: Vec::new(),
-            rules: Vec::new(),
-            stuck: Vec::new(),
-            crash: None,
-            told,
-            wall,
-        }
+        Outcome { exit_status, failure, nodes, learnt: Vec::new(), matched, stuck: self.stuck, crash: None, told, wall }
     }
 }
 
@@ -666,121 +623,4 @@ fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> Plan {
         guard: setup.guard,
         timeout_seconds: setup.options.peer_timeout_ms.div_ceil(1000),
     }
-}
-
-/// Says to an agent what it is to hear, and a word now and then.
-fn speak(to: &mut impl Write, to_say: &Receiver<(ToAgent, Vec<u8>)>) {
-    let mut has_begun = false;
-    loop {
-        let (frame, bytes) = match to_say.recv_timeout(BEAT) {
-            Ok(next) => next,
-            // Before the plan it expects nothing.
-            Err(RecvTimeoutError::Timeout) if !has_begun => continue,
-            Err(RecvTimeoutError::Timeout) => (ToAgent::Beat, Vec::new()),
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        has_begun = true;
-        if frames::write(to, &frame, &bytes).is_err() {
-            return;
-        }
-    }
-}
-
-/// Listens to an agent.
-fn listen(
-    host: usize,
-    from: ChildStdout,
-    slot: &Slot<(usize, News)>,
-    (pieces, come): &(Sender<Piece>, Arc<AtomicU64>),
-    heard: &Mutex<Instant>,
-) {
-    let mut from = BufReader::new(from);
-    let mut noise = 0;
-    loop {
-        let mut line = Vec::new();
-        match (&mut from).take(NOISE_BYTES as u64).read_until(b'\n', &mut line) {
-            Ok(count) if count != 0 && noise < NOISE_BYTES => noise += count,
-            _ => {
-                slot.put((host, News::Gone));
-                return;
-            }
-        }
-        if let Some(version) = String::from_utf8_lossy(&line).trim_end().strip_prefix(GREETING) {
-            slot.put((host, News::Greeting(version.to_owned())));
-            break;
-        }
-    }
-    while let Ok((frame, bytes)) = frames::read(&mut from) {
-        *locked(heard) = Instant::now();
-        let goes_on = match frame {
-            ToLauncher::Output { node, is_error } => {
-                come.fetch_add(1, Ordering::Relaxed);
-                pieces.send(Piece { host, node, is_error, bytes }).is_ok()
-            }
-            frame => slot.put((host, News::Frame(frame))),
-        };
-        if !goes_on {
-            return;
-        }
-    }
-    slot.put((host, News::Gone));
-}
-
-/// Writes the nodes' output by whole lines, until all that could bring some have ended; what became of it.
-fn write_output(pieces: &Receiver<Piece>, says: &[Sender<(ToAgent, Vec<u8>)>], tag: bool) -> Written {
-    let (out, err) = (Sink::new(io::stdout()), Sink::new(io::stderr()));
-    let mut lines: HashMap<(u16, bool), LineBuffer> = HashMap::new();
-    let mut told = [false; 2];
-    for Piece { host, node, is_error, bytes } in pieces {
-        let prefix = if tag && !is_error { format!("[node {node}] ") } else { String::new() };
-        let line = lines.entry((node, is_error)).or_insert_with(|| LineBuffer::new(prefix));
-        let goes_on = match (is_error, bytes.is_empty()) {
-            (false, false) => line.feed(&bytes, &out),
-            (false, true) => line.flush(&out),
-            (true, false) => line.feed(&bytes, &err),
-            (true, true) => line.flush(&err),
-        };
-        if !bytes.is_empty() {
-            let taken = ToAgent::Taken { node, is_error, bytes: bytes.len() };
-            let _ = says[host].send((taken, Vec::new()));
-        }
-        if !goes_on && !std::mem::replace(&mut told[usize::from(is_error)], true) {
-            for say in says {
-                let _ = say.send((ToAgent::Closed { is_error }, Vec::new()));
-            }
-        }
-    }
-    for ((_, is_error), mut line) in lines {
-        if is_error {
-            line.flush(&err)
-        } else {
-            line.flush(&out)
-        };
-    }
-    Written::of(&out, &err)
-}
-
-/// Passes standard input on to node 0's host, a piece at a time.
-fn pass_input(guard: &Guard, say: Sender<(ToAgent, Vec<u8>)>, taken: Receiver<()>) -> Result<()> {
-    // Only a process of the terminal's foreground may read from it, and this one is in the background.
-    let mut reader: Option<Child> = None;
-    if io::stdin().is_terminal() {
-        let mut command = Command::new("cat");
-        command.process_group(guard.group.as_raw_nonzero().get()).stdout(Stdio::piped());
-        reader = command.spawn().ok();
-    }
-    thread(move || {
-        let mut from: Box<dyn Read> = match reader.as_mut().and_then(|child| child.stdout.take()) {
-            Some(pipe) => Box::new(pipe),
-            None => Box::new(io::stdin()),
-        };
-        loop {
-            let mut piece = vec![0; PIECE_BYTES];
-            let count = from.read(&mut piece).unwrap_or(0);
-            piece.truncate(count);
-            if say.send((ToAgent::Input, piece)).is_err() || count == 0 || taken.recv().is_err() {
-                return;
-            }
-        }
-    })
 }

@@ -25,6 +25,10 @@ pub(crate) mod credit;
 
 pub mod agent;
 
+pub(crate) mod rounds;
+
+pub(crate) mod streams;
+
 pub mod launcher;
 
 pub mod ranks;

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Nodes are numbered by host, in the order of each host's first rank; where ranks are placed host by host, a node has its rank's number. A rank whose node has ended
-//! waits for all others, because they may still need its carrier, and then leaves the job.
+//! waits for all others, because they may still need its carrier, and then leaves the job. One that has lost a host for ever says so, and ends its starter if
+//! that could not end by itself ([`Starter`]).
 //! **Invariants**: a rank that fails says so and ends, and the starter ends the others; what fails everywhere rank 0 alone says; what waits for other ranks is a thread, so
 //! signals are always heard.
 
@@ -25,7 +26,7 @@ use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::launcher::{NodeEnd, Written, verdict};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{NodeReport, Region};
+use crate::launch::region::{Matched, NodeReport, Region};
 use crate::launch::signals::Event;
 use crate::launch::spawn::{self, Node, Reaper};
 use crate::launch::supervise::{GRACE, RECHECK, Stop, has_failed};
@@ -33,9 +34,12 @@ use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
 use blizzard_carrier::pmix::{self, Job};
 use blizzard_contract::{MAX_NODES, RegionHeader, node_phase};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::ffi::{CStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -54,6 +58,8 @@ const END: &CStr = c"blizzard.end";
 const ANSWER: Duration = Duration::from_secs(8);
 /// How long a host may be lost before that is a failure: its nodes may have ended, and the starter may be about to say so.
 const LOST: Duration = Duration::from_secs(2);
+/// How long a starter may take to end.
+const RESPITE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Exit status of a rank whose node cannot begin.
 const CANNOT_BEGIN: i32 = 2;
 /// How long a rank that has nothing to say waits for the one that has.
@@ -87,8 +93,34 @@ pub struct Outcome {
     pub crash: Option<Crash>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
-    /// There: the rules of allocations with what they have matched, if all nodes were on its host.
-    pub rules: Vec<u8>,
+    /// There: what the rules of allocations have matched, if all nodes were on its host.
+    pub matched: Matched,
+    /// To be ended when the failure has been told.
+    pub starter: Option<Starter>,
+}
+
+/// What has started this rank, for this run alone: Open MPI's `mpirun`, or its daemon. When a host is lost for ever, it waits for the daemon of that host until
+/// TCP gives up, which takes a quarter of an hour. A starter that may serve other runs as well is left alone.
+#[derive(Debug)]
+pub struct Starter(OwnedFd);
+
+impl Starter {
+    fn find() -> Option<Starter> {
+        let pid = rustix::process::getppid()?;
+        let program = std::fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok()?;
+        let serves_one_run = ["orterun", "orted"].iter().any(|name| program.ends_with(name));
+        let open = || rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        serves_one_run.then(open)?.ok().map(Starter)
+    }
+
+    /// Ends it; the daemons that it reaches end with it, and so does what they have started.
+    pub fn end(&self) {
+        for signal in [Signal::TERM, Signal::KILL] {
+            // One that has ended gets none, and is not waited for.
+            let _ = rustix::process::pidfd_send_signal(&self.0, signal);
+            let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&RESPITE));
+        }
+    }
 }
 
 /// What a rank tells all others first.
@@ -155,6 +187,7 @@ impl From<String> for News {
 pub fn run(setup: Setup) -> Result<Outcome> {
     // 0: the starter is outside of this namespace of processes.
     let starter = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let own_starter = Starter::find();
     let launcher = std::process::id() as i32;
     let mut guard = guard::split()?;
     let starter_lives = move || leftovers::parent_of(launcher) == Some(starter);
@@ -179,6 +212,7 @@ pub fn run(setup: Setup) -> Result<Outcome> {
         crashes: Vec::new(),
         leaving: None,
         lost: None,
+        starter: own_starter,
     };
     let outcome = rank.watch(&mut guard, &starter_lives);
     leftovers::end_all(leftovers::LIMIT);
@@ -233,7 +267,7 @@ fn take_part(setup: &Setup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank() == first {
         let region = Region::with_header(header_here(header, &hosts, me)?)?;
-        region.put_rules(&setup.options)?;
+        region.put_rules(&setup.options.rules)?;
         let carrier = if hosts.len() == 1 {
             None
         } else {
@@ -358,6 +392,7 @@ struct Rank<'a> {
     leaving: Option<(i32, Instant)>,
     /// A host that was lost: what to say then.
     lost: Option<(Instant, Error)>,
+    starter: Option<Starter>,
 }
 
 impl Rank<'_> {
@@ -392,7 +427,7 @@ impl Rank<'_> {
                 return quiet(status);
             }
             if let Some((_, error)) = self.lost.take_if(|(at, _)| is_due(*at)) {
-                return failed(libc::EXIT_FAILURE, error);
+                return Outcome { starter: self.starter, ..failed(libc::EXIT_FAILURE, error) };
             }
             let next = [self.leaving.map(|(_, at)| at), self.lost.as_ref().map(|(at, _)| *at)];
             let next = next.into_iter().flatten().min();
@@ -429,11 +464,11 @@ impl Rank<'_> {
             News::Over(all) => {
                 let begun = self.begun.take();
                 let one_host = begun.as_ref().filter(|begun| begun.hosts.len() == 1);
-                let rules = one_host.map(|begun| begun.region.rules()).unwrap_or_default();
+                let matched = one_host.map(|begun| begun.region.matched()).unwrap_or_default();
                 if let Some(carrier) = begun.and_then(|begun| begun.carrier) {
                     carrier.stop();
                 }
-                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), rules, ..quiet(0) });
+                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), matched, ..quiet(0) });
             }
             News::Failed(error) => return Some(failed(status, error)),
             News::FailedEverywhere(error, true) => return Some(failed(status, error)),
@@ -511,7 +546,7 @@ impl Rank<'_> {
 }
 
 fn quiet(exit_status: i32) -> Outcome {
-    Outcome { exit_status, failure: None, crash: None, nodes: Vec::new(), rules: Vec::new() }
+    Outcome { exit_status, failure: None, crash: None, nodes: Vec::new(), matched: Matched::default(), starter: None }
 }
 
 fn failed(exit_status: i32, error: Error) -> Outcome {

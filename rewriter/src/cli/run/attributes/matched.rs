@@ -1,42 +1,31 @@
 //! What the rules of a run have matched.
 //!
-//! Input: the table that the nodes have counted in. Output: allocations and bytes of each rule; the rules that matched none, with the nearest site that
+//! Input: what the nodes have counted. Output: allocations and bytes of each rule; the rules that matched none, with the nearest site that
 //! has allocated.
 
-use crate::cli::run::attributes::file::{Rules, Site};
+use crate::cli::run::attributes::file::{Rule, Rules, Site};
 use crate::cli::run::attributes::sites::{Call, CallSites, is_end_of};
+use crate::launch::region::Matched;
 use crate::launch::stats::RuleStats;
-use blizzard_contract::{AllocRule, RulesHead, SEEN_SITES};
-use std::mem::{offset_of, size_of};
 
 /// What each rule has matched, in the order of the file. Empty if it is not known.
-pub fn stats(rules: &Rules, table: &[u8]) -> Vec<RuleStats> {
-    let word = |at: usize| Some(u64::from_ne_bytes(table.get(at..at + 8)?.try_into().ok()?));
-    let first = size_of::<RulesHead>() + 8 * SEEN_SITES;
-    let of = |(number, rule): (usize, &crate::cli::run::attributes::file::Rule)| {
-        let at = first + number * size_of::<AllocRule>();
-        Some(RuleStats {
-            line: rule.line,
-            site: rule.text.clone(),
-            attributes: rule.attributes.clone(),
-            allocations: word(at + offset_of!(AllocRule, allocations))?,
-            bytes: word(at + offset_of!(AllocRule, bytes))?,
-        })
+pub fn stats(rules: &Rules, matched: &Matched) -> Vec<RuleStats> {
+    let of = |(rule, &[allocations, bytes]): (&Rule, &[u64; 2])| {
+        let (site, attributes) = (rule.text.clone(), rule.attributes.clone());
+        RuleStats { line: rule.line, site, attributes, allocations, bytes }
     };
-    rules.rules.iter().enumerate().filter_map(of).collect()
+    rules.rules.iter().zip(&matched.rules).map(of).collect()
 }
 
 /// A line for each rule that has matched no allocation.
-pub fn unmatched(rules: &Rules, sites: &CallSites, table: &[u8]) -> Vec<String> {
-    let stats = stats(rules, table);
+pub fn unmatched(rules: &Rules, sites: &CallSites, matched: &Matched) -> Vec<String> {
+    let stats = stats(rules, matched);
     let missed = || stats.iter().zip(&rules.rules).filter(|(stats, _)| stats.allocations == 0);
     if missed().next().is_none() {
         return Vec::new();
     }
-    let seen = table.get(size_of::<RulesHead>()..).unwrap_or_default().as_chunks().0.iter().take(SEEN_SITES);
-    let names = seen.map(|word| u64::from_ne_bytes(*word)).filter(|&name| name != 0);
-    let calls: Vec<Call> = names.filter_map(|name| sites.call_at(name)).collect();
-    let tell = |(_, rule): (&RuleStats, &crate::cli::run::attributes::file::Rule)| {
+    let calls: Vec<Call> = matched.sites.iter().filter_map(|&name| sites.call_at(name)).collect();
+    let tell = |(_, rule): (&RuleStats, &Rule)| {
         let near = nearest(&rule.site, &calls);
         let near = near.map_or_else(
             || "no other site has allocated either".to_owned(),

@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What compilers append to the names of a function's parts and copies.
 const COPIES: [&str; 7] = [" [clone ", ".constprop.", ".part.", ".isra.", ".cold", ".lto_priv.", ".llvm."];
@@ -174,15 +174,11 @@ impl Seen {
 }
 
 impl CallSites {
-    /// Finds the sites of all rules.
+    /// Finds the sites of all rules in a program and its libraries; of two libraries that look alike to nodes, in the first.
     ///
     /// # Errors
     /// There is no such site.
-    pub fn of(rules: &Rules, program: &Path) -> Result<CallSites> {
-        let folder = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
-        let mut libraries: Vec<_> = folder.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        // Of a library that was built again, with code as long as before, the last one.
-        libraries.sort_by_key(|path| Reverse(fs::metadata(path).and_then(|file| file.modified()).ok()));
+    pub fn of(rules: &Rules, program: &Path, libraries: &[PathBuf]) -> Result<CallSites> {
         let mut modules: Vec<Module> = Module::of(program, true).into_iter().collect();
         modules.extend(libraries.iter().filter_map(|path| Module::of(path, false)));
         modules.sort_by_key(|module| module.number);
@@ -235,6 +231,15 @@ impl CallSites {
         let calls = module.calls(module.base + (name & u64::from(u32::MAX)) - 1);
         calls.into_iter().find(|call| !is_client(&call.function))
     }
+}
+
+/// The rewritten libraries that a rewritten program finds on this host.
+pub fn libraries_of(program: &Path) -> Vec<PathBuf> {
+    let folder = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
+    let mut libraries: Vec<_> = folder.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    // Of a library that was built again, with code as long as before, the last one.
+    libraries.sort_by_key(|path| Reverse(fs::metadata(path).and_then(|file| file.modified()).ok()));
+    libraries
 }
 
 /// Whether a call is one that the site names.

@@ -155,12 +155,12 @@ pub fn refuse_shared_stack(context: &Ucontext) {
 ///
 /// # Safety
 /// Called by [`handler_entry`] only.
-pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: i32) -> u64 {
+pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: i32, info: &libc::siginfo_t) -> u64 {
     let begin = BEGIN.load(Ordering::Relaxed);
     refuse_shared_stack(context);
     let rsp = context.gregs[REG_RSP];
     if rsp.wrapping_sub(begin) < BYTES {
-        if matches!(signal, libc::SIGSEGV | libc::SIGBUS) {
+        if matches!(signal, libc::SIGSEGV | libc::SIGBUS) && info.si_code > 0 {
             // The copy below has faulted: the program's stack has no room.
             ucontext::default_action(libc::SIGSEGV);
             sys::unblock_signals(1 << (libc::SIGSEGV - 1));
@@ -204,6 +204,7 @@ macro_rules! handler_entry {
             "mov rdi, [rsp]",
             "lea rsi, [rsp + 24]",
             "mov edx, dword ptr [rsp + 16]",
+            "mov rcx, [rsp + 8]",
             "call {move_frame}",
             "pop rdx",
             "pop rsi",

@@ -18,6 +18,7 @@ use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::process::frame::Frame;
 use crate::process::tags;
+use crate::system_calls::execution::situation;
 use blizzard_contract::{FULL_CODE_WORD, full_code};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -43,7 +44,7 @@ fn word() -> &'static AtomicU32 {
 }
 
 fn computes() -> bool {
-    !tags::detached() && sys::gettid() == sys::getpid()
+    !tags::detached() && !situation::is_in_vfork_child() && sys::gettid() == sys::getpid()
 }
 
 /// A fault has taken this thread into full code.

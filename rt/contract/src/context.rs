@@ -344,7 +344,7 @@ pub struct WaitRecord {
     pub what: u64,
     /// What is waited for: the number of an object at its home, or a slot.
     pub object: u64,
-    /// The object's home.
+    /// The object's home; 0 for what all nodes do.
     pub home: u64,
     /// The end of the stack that the node works on. The last word of that stack says where the program's is.
     pub stack_top: u64,

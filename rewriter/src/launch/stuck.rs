@@ -42,14 +42,20 @@ pub struct StuckNode {
 pub struct Watch {
     /// None: nobody wants to know.
     limit: Option<Duration>,
-    /// What each node waited for when last looked at, and since when.
+    /// What each node waited for when it was last seen to wait, and since when.
     seen: Vec<Option<(Waiting, Instant)>>,
+    /// Since when all nodes have waited and none has been told anything.
+    quiet: Instant,
 }
 
 impl Watch {
     /// Of so many nodes. One alone has nobody to wait for.
     pub fn new(nodes: usize, limit: Duration) -> Watch {
-        Watch { limit: Some(limit).filter(|limit| nodes > 1 && !limit.is_zero()), seen: vec![None; nodes] }
+        Watch {
+            limit: Some(limit).filter(|limit| nodes > 1 && !limit.is_zero()),
+            seen: vec![None; nodes],
+            quiet: Instant::now(),
+        }
     }
 
     /// How long the launcher may sleep until the next look.
@@ -61,27 +67,25 @@ impl Watch {
     pub fn look(&mut self, nodes: &[Node], region: &Region) -> Option<Vec<StuckNode>> {
         let limit = self.limit?;
         let now = Instant::now();
-        let mut stuck = Vec::new();
+        let (mut stuck, mut all_wait, mut is_quiet) = (Vec::new(), true, true);
         for (number, node) in (0u32..).zip(nodes) {
-            let seen = &mut self.seen[number as usize];
-            let Some(pid) = node.pid.filter(|_| node.ended.is_none()) else {
-                *seen = None;
+            let Some(pid) = node.pid.filter(|_| node.ended.is_none()) else { continue };
+            // Behind one that is awake it matters only since when.
+            let Some(waiting) = asleep(region, number, if all_wait { LOOKS } else { 1 }) else {
+                all_wait = false;
                 continue;
             };
-            let Some(waiting) = asleep(region, number) else {
-                *seen = None;
-                return None;
-            };
-            let since = match seen {
-                Some((before, since)) if *before == waiting => *since,
-                _ => {
-                    *seen = Some((waiting.clone(), now));
-                    now
-                }
-            };
+            let seen = &mut self.seen[number as usize];
+            let before = seen.take().filter(|(before, _)| waiting.goes_on_since(before));
+            is_quiet &= before.as_ref().is_some_and(|(before, _)| *before == waiting);
+            let since = before.map_or(now, |(_, since)| since);
+            *seen = Some((waiting.clone(), since));
             stuck.push((number, pid, waiting, now.duration_since(since)));
         }
-        if stuck.is_empty() || stuck.iter().any(|(.., since)| *since < limit) {
+        if !all_wait || !is_quiet {
+            self.quiet = now;
+        }
+        if stuck.is_empty() || now.duration_since(self.quiet) < limit {
             return None;
         }
         let described = stuck.into_iter().map(|(node, pid, waiting, since)| {
@@ -92,9 +96,9 @@ impl Watch {
     }
 }
 
-/// What a node waits for, if it sleeps in the runtime and nobody has rung.
-fn asleep(region: &Region, number: u32) -> Option<Waiting> {
-    for look in 0..LOOKS {
+/// What a node waits for, if it sleeps in the runtime and nobody has rung, at one of so many looks.
+fn asleep(region: &Region, number: u32, looks: u32) -> Option<Waiting> {
+    for look in 0..looks {
         let waiting = region.waiting(number);
         if matches!(waiting.activity, activity::RUNNING | activity::KERNEL | activity::CALLED) {
             return None;
@@ -102,7 +106,7 @@ fn asleep(region: &Region, number: u32) -> Option<Waiting> {
         if waiting.activity == activity::SLEEPING && !waiting.is_rung {
             return (waiting.what != waits::UNKNOWN).then_some(waiting);
         }
-        if look + 1 < LOOKS {
+        if look + 1 < looks {
             std::thread::sleep(BETWEEN);
         }
     }

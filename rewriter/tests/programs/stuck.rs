@@ -57,6 +57,14 @@ int main(int argc, char **argv) {
         if (!strcmp(how, "rested")) rested_lock(all->locks[(me + 1) % n]);
         second_lock(all->locks[(me + 1) % n]);
     } else if (!strcmp(how, "mixed")) {
+    } else if (!strcmp(how, "late")) {
+        bz_lock(all->locks[me]);
+        bz_barrier();
+        if (me == 1) {
+            double end = seconds() + 3;
+            while (seconds() < end) ;
+        }
+        bz_lock(all->locks[(me + 1) % n]);
         if (me == 0) bz_event_wait(all->event);
         else if (me == 1) bz_lookup(77);
         else if (me == 2) bz_barrier_wait(all->some, 2);
@@ -113,6 +121,11 @@ fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
         assert!(row(&err, node).contains(place), "{err}");
     }
     assert!(began.elapsed() < Duration::from_secs(120));
+    // Node 1 comes last, and asks node 0, which has waited as long as node 2, for its lock.
+    let (_, err, _) = program.run(&["-n", "3", "--stuck-timeout", "1", "--access", "tests"], "late");
+    let since = |node| row(&err, node).split(' ').nth_back(3).and_then(|seconds| seconds.parse::<f64>().ok());
+    let [first, last, third] = [0, 1, 2].map(|node| since(node).unwrap_or_else(|| panic!("{err}")));
+    assert!(first.min(third) > last + 2.0, "{err}");
 }
 
 fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {

@@ -549,8 +549,12 @@ fn refuse(image: &Image, insns: &Insns, code: &Code) -> Result<()> {
         return Ok(());
     }
     refusals.sort_by_key(|r| r.at);
-    let mut error = Error::new(format!("{}: {} instructions cannot be rewritten", image.name, refusals.len()))
-        .help("nothing was written; leave these instructions out of the program's build");
+    let (many, these) = match refusals.len() {
+        1 => ("1 instruction".to_owned(), "this instruction"),
+        many => (format!("{many} instructions"), "these instructions"),
+    };
+    let mut error = Error::new(format!("{}: {many} cannot be rewritten", image.name))
+        .help(format!("nothing was written; leave {these} out of the program's build"));
     error.refusals = refusals;
     Err(error)
 }

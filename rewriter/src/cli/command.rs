@@ -15,6 +15,7 @@ use crate::cli::run::agent::AgentCommand;
 use crate::cli::run::command::RunCommand;
 use crate::cli::run::learn::LearnCommand;
 use crate::cli::run::node::NodeCommand;
+use crate::cli::shared::input;
 use crate::cli::stress::command::StressCommand;
 use crate::cli::{demo, inspect, overhead, rewrite, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -215,12 +216,14 @@ fn suggest(error: &mut clap::Error, args: &[OsString], root: &clap::Command) {
         before.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
     };
     if let Some(wrong) = word(ContextKind::InvalidSubcommand) {
-        let commands = command_before(&wrong).get_subcommands();
-        let names = commands.filter(|command| !command.is_hide_set()).map(|command| command.get_name());
-        if wrong.contains('/') {
-            advise(error, &format!("to run a program: blizzard run -- {wrong}"));
-        } else if let Some(name) = nearest(&wrong, names) {
+        let command = command_before(&wrong);
+        let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let near = nearest(&wrong, commands.map(|command| command.get_name())).filter(|_| !wrong.contains('/'));
+        let is_program = || std::ptr::eq(command, root) && input::find_program(OsStr::new(&wrong)).is_ok();
+        if let Some(name) = near {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![name.to_owned()]));
+        } else if wrong.contains('/') || is_program() {
+            advise(error, &format!("to run a program: blizzard run -- {wrong}"));
         }
     } else if let Some(wrong) = word(ContextKind::InvalidArg)
         && error.kind() == ErrorKind::UnknownArgument
@@ -422,7 +425,9 @@ mod tests {
             let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
             assert!(text.contains("similar") && text.contains(part), "{line}: {text}");
         }
-        for (line, part) in [("./em3d", "blizzard run -- ./em3d"), ("-n 2 ./em3d", "'run -n' exists")] {
+        for (line, part) in
+            [("./em3d", "blizzard run -- ./em3d"), ("ls", "blizzard run -- ls"), ("-n 2 ./em3d", "'run -n' exists")]
+        {
             let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
             assert!(text.contains(part), "{line}: {text}");
         }

@@ -199,6 +199,10 @@ fn count_twice(plan: &Plan, program: &Path, signals: &mut Signals, timing: &mut 
 
 /// A page that cannot be written is said before anything runs.
 fn refuse_bad_path(path: &Path) -> Result<()> {
+    if path == "-" {
+        return Err(Error::new("--html -: the page is a file, and does not go to standard output")
+            .help("--html FILE; --html ./- for a file of that name"));
+    }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = || Error::new(format!("cannot write the page {}", path.display()));
     if path.is_dir() {

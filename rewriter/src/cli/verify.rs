@@ -46,7 +46,11 @@ impl VerifyCommand {
             [] => audit::runtimes(),
             named => named.iter().map(Known::as_runtime).collect(),
         };
-        let inputs = audit::Inputs { original: original.as_ref().map(|o| &o.bytes[..]), runtimes };
+        let inputs = audit::Inputs {
+            original: original.as_ref().map(|o| &o.bytes[..]),
+            original_name: original.as_ref().map(|o| o.name.as_str()),
+            runtimes,
+        };
         let audit = audit::verify_against(&input.bytes, &input.name, &inputs);
         for read in [Some(&input), original.as_ref()].into_iter().flatten() {
             read.bytes.expect_unchanged(&read.name)?;

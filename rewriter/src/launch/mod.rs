@@ -15,6 +15,8 @@ pub(crate) mod output;
 
 pub mod region;
 
+pub(crate) mod gdb_line;
+
 pub(crate) mod spawn;
 
 pub mod crashes;

@@ -110,12 +110,14 @@ pub struct LaunchOptions {
     pub rules: Arc<Vec<u8>>,
 }
 
-/// A program that starts a node, and has the terminal.
+/// A program that starts a node: gdb, which has the terminal, or gdbserver.
 #[derive(Debug, Clone)]
 pub struct Debugger {
     pub node: u32,
     /// Words in front of the program's path.
     pub command: Vec<OsString>,
+    /// gdbserver: the program is behind a line, on this port.
+    pub port: Option<u16>,
     /// A folder for gdb. It is removed behind the run, however that ends: who debugs may be killed.
     pub folder: Option<Arc<TempDir>>,
 }

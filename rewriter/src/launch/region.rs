@@ -14,7 +14,7 @@ use crate::launch::sys::SharedWords;
 use blizzard_contract::{
     self as contract, AllocRule, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, PromisesHead,
     RegionHeader, RulesHead, SEEN_SITES, SharedContext, TAG_INVALID, TrapPlace, WaitRecord, activity, crash_state,
-    full_code, node_phase,
+    full_code, node_phase, waits,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -81,10 +81,20 @@ pub struct Waiting {
     pub home: u64,
     /// The end of the stack that the runtime works on.
     pub stack_top: u64,
+    /// See [`blizzard_contract::WaitRecord`].
+    pub number: u64,
     /// The locks that it holds, as [`blizzard_contract::WaitRecord`] names them.
     pub held: Vec<u64>,
     /// Messages sent and received.
     pub messages: [u64; 2],
+}
+
+impl Waiting {
+    /// Whether this is the wait that was seen before: a node that waits may serve others meanwhile.
+    pub fn goes_on_since(&self, before: &Waiting) -> bool {
+        (self.what, self.number) == (before.what, before.number)
+            && (self.what != waits::MEMORY || self.messages == before.messages)
+    }
 }
 
 impl Region {
@@ -250,6 +260,7 @@ impl Region {
             object: of_wait(offset_of!(WaitRecord, object)),
             home: of_wait(offset_of!(WaitRecord, home)),
             stack_top: of_wait(offset_of!(WaitRecord, stack_top)),
+            number: of_wait(offset_of!(WaitRecord, number)),
             held: (0..contract::HELD_LOCKS).map(|k| of_wait(offset_of!(WaitRecord, held) + 8 * k)).collect(),
             messages: [counter(Counter::MessagesSent), counter(Counter::MessagesReceived)],
         }

@@ -7,6 +7,7 @@
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
 use crate::base::error::{Error, Result};
+use crate::launch::gdb_line::GdbLine;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::Region;
 use crate::launch::sys;
@@ -78,6 +79,7 @@ pub fn start_some(
 ) -> Result<Vec<Node>> {
     let mut nodes: Vec<Node> = Vec::new();
     let held = File::open(program).ok();
+    let line = options.debugger.as_ref().and_then(|debugger| debugger.port).map(GdbLine::open).transpose()?;
     for node in numbers {
         if node > 0 && options.creates_nodes() {
             nodes.push(Node { child: None, pid: None, ended: None });
@@ -91,7 +93,7 @@ pub fn start_some(
         let mut command = match starter {
             Some((debugged, (debugger, words))) => {
                 let mut command = Command::new(debugger);
-                command.args(words).arg(program);
+                command.args(words).args(line.iter().map(|line| &line.name)).arg(program);
                 command.envs(debugged.folder.iter().map(|folder| (GDB_FOLDER_ENV, folder.path())));
                 command
             }
@@ -123,10 +125,7 @@ pub fn start_some(
                 nodes.push(Node { child: Some(child), pid, ended: None });
             }
             Err(e) => {
-                for child in nodes.iter_mut().filter_map(|started| started.child.as_mut()) {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                }
+                end(&mut nodes);
                 let error = Error::new(format!("cannot start node {node}: {}", program.display())).because(&e);
                 return Err(match remedy(&e) {
                     Some(help) => error.help(help),
@@ -135,7 +134,19 @@ pub fn start_some(
             }
         }
     }
+    if let Err(error) = line.map_or(Ok(()), GdbLine::forward) {
+        end(&mut nodes);
+        return Err(error);
+    }
     Ok(nodes)
+}
+
+/// Ends what has been started.
+fn end(nodes: &mut [Node]) {
+    for child in nodes.iter_mut().filter_map(|started| started.child.as_mut()) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
 }
 
 /// What helps against a limit that a node could not be started for.

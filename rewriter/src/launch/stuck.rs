@@ -43,7 +43,7 @@ pub struct Sleeper {
     pub place: Option<String>,
 }
 
-/// What is seen of the nodes of a host. Those that have ended are left out, and so are those behind one that is awake.
+/// What is seen of the nodes of a host. Those that have ended are left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Sight {
     pub sleepers: Vec<Sleeper>,
@@ -56,12 +56,10 @@ impl Sight {
         let mut sight = Sight::default();
         let running = (own.first..).zip(own.nodes).filter(|(_, node)| node.pid.is_some() && node.ended.is_none());
         for (node, _) in running {
-            match asleep(region, node) {
+            // Behind one that is awake it matters only since when.
+            match asleep(region, node, if sight.awake.is_none() { LOOKS } else { 1 }) {
                 Some(waiting) => sight.sleepers.push(Sleeper { node, waiting, place: None }),
-                None => {
-                    sight.awake = Some(node);
-                    break;
-                }
+                None => sight.awake = sight.awake.or(Some(node)),
             }
         }
         sight
@@ -87,14 +85,20 @@ pub struct StuckNode {
 pub struct Watch {
     /// None: nobody wants to know.
     limit: Option<Duration>,
-    /// What each node waited for when last looked at, and since when.
+    /// What each node waited for when it was last seen to wait, and since when.
     seen: Vec<Option<(Waiting, Instant)>>,
+    /// Since when all nodes have waited and none has been told anything.
+    quiet: Instant,
 }
 
 impl Watch {
     /// Of so many nodes. One alone has nobody to wait for.
     pub fn new(nodes: usize, limit: Duration) -> Watch {
-        Watch { limit: Some(limit).filter(|limit| nodes > 1 && !limit.is_zero()), seen: vec![None; nodes] }
+        Watch {
+            limit: Some(limit).filter(|limit| nodes > 1 && !limit.is_zero()),
+            seen: vec![None; nodes],
+            quiet: Instant::now(),
+        }
     }
 
     /// How long the launcher may sleep until the next look.
@@ -114,33 +118,29 @@ impl Watch {
     pub fn judge<'x>(&mut self, sights: impl IntoIterator<Item = &'x Sight>) -> Option<Vec<StuckNode>> {
         let limit = self.limit?;
         let now = Instant::now();
-        let (mut stuck, mut all_sleep) = (Vec::new(), true);
+        let (mut stuck, mut all_wait, mut is_quiet) = (Vec::new(), true, true);
         for sight in sights {
+            all_wait &= sight.awake.is_none();
             for Sleeper { node, waiting, place } in &sight.sleepers {
                 let seen = self.seen.get_mut(*node as usize)?;
-                let since = match seen {
-                    Some((before, since)) if before == waiting => *since,
-                    _ => {
-                        *seen = Some((waiting.clone(), now));
-                        now
-                    }
-                };
+                let before = seen.take().filter(|(before, _)| waiting.goes_on_since(before));
+                is_quiet &= before.as_ref().is_some_and(|(before, _)| before == waiting);
+                let since = before.map_or(now, |(_, since)| since);
+                *seen = Some((waiting.clone(), since));
                 let (waiting, since, place) = (waiting.clone(), now.duration_since(since), place.clone());
                 stuck.push(StuckNode { node: *node, host: None, waiting, since, callers: Callers::new(), place });
             }
-            if let Some(awake) = sight.awake {
-                *self.seen.get_mut(awake as usize)? = None;
-                all_sleep = false;
-            }
         }
-        let is_stuck = all_sleep && !stuck.is_empty() && stuck.iter().all(|node| node.since >= limit);
-        is_stuck.then_some(stuck)
+        if !all_wait || !is_quiet {
+            self.quiet = now;
+        }
+        (!stuck.is_empty() && now.duration_since(self.quiet) >= limit).then_some(stuck)
     }
 }
 
-/// What a node waits for, if it sleeps in the runtime and nobody has rung.
-fn asleep(region: &Region, number: u32) -> Option<Waiting> {
-    for look in 0..LOOKS {
+/// What a node waits for, if it sleeps in the runtime and nobody has rung, at one of so many looks.
+fn asleep(region: &Region, number: u32, looks: u32) -> Option<Waiting> {
+    for look in 0..looks {
         let waiting = region.waiting(number);
         if matches!(waiting.activity, activity::RUNNING | activity::KERNEL | activity::CALLED) {
             return None;
@@ -148,7 +148,7 @@ fn asleep(region: &Region, number: u32) -> Option<Waiting> {
         if waiting.activity == activity::SLEEPING && !waiting.is_rung {
             return (waiting.what != waits::UNKNOWN).then_some(waiting);
         }
-        if look + 1 < LOOKS {
+        if look + 1 < looks {
             std::thread::sleep(BETWEEN);
         }
     }

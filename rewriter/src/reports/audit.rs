@@ -27,7 +27,7 @@ pub fn verify(file: &[u8], name: &str) -> Result<Audit> {
 /// # Errors
 /// As [`verify`], or `original` is no ELF file.
 pub fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<Audit> {
-    Ok(verify_against(file, name, &Inputs { original, runtimes: runtimes() })?)
+    Ok(verify_against(file, name, &Inputs { original, original_name: None, runtimes: runtimes() })?)
 }
 
 impl From<blizzard_verify::Error> for Error {

@@ -84,7 +84,10 @@ pub fn unseen(outcome: &Outcome) -> Option<&'static str> {
     match signal {
         _ if !is_so || outcome.crash.is_some() => None,
         libc::SIGSEGV => Some("its calls are not known: its stack was full, or somebody has sent the signal"),
-        libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT => {
+        libc::SIGBUS => {
+            Some("its calls are not known: somebody has sent the signal, or the program checks alignment (EFLAGS.AC)")
+        }
+        libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGABRT => {
             Some("its calls are not known: somebody has sent the signal")
         }
         _ => None,
@@ -105,6 +108,9 @@ fn describe(fault: &Fault, guard: bool, files: &mut Files) -> String {
         Place::Unknown => {
             "it used an address that is none (not canonical), or that is not aligned as its instruction wants"
                 .to_owned()
+        }
+        Place::Privileged { instruction } => {
+            format!("its instruction `{instruction}` is privileged: only the kernel may use it")
         }
         Place::Shared { tag } => {
             let tag = tag.map_or("no tag", |tag| tag_name(tag, guard));

@@ -34,7 +34,7 @@ impl Libraries {
 /// # Errors
 /// The program cannot be read.
 pub fn libraries_of(program: &Path) -> Result<Libraries> {
-    let tree = DependencyAnalyzer::default().analyze(program).map_err(|e| {
+    let tree = analyzer().analyze(program).map_err(|e| {
         Error::new(format!("{}: cannot find out which libraries it needs", program.display())).because(e)
     })?;
     let mut found = BTreeSet::new();
@@ -54,6 +54,19 @@ pub fn libraries_of(program: &Path) -> Result<Libraries> {
         _ => None,
     };
     Ok(Libraries { named: found.into_iter().collect(), opened_by_libc })
+}
+
+/// `lddtree` takes relative folders of the environment for folders of `/`.
+fn analyzer() -> DependencyAnalyzer {
+    DependencyAnalyzer::default().library_paths(folders_of_environment())
+}
+
+/// The folders that `LD_LIBRARY_PATH` names; an empty name is the current folder.
+fn folders_of_environment() -> Vec<PathBuf> {
+    let list = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let here = std::env::current_dir().unwrap_or_default();
+    let folder = |name: &str| if name.is_empty() { here.clone() } else { here.join(name) };
+    if list.is_empty() { Vec::new() } else { list.split([':', ';']).map(folder).collect() }
 }
 
 /// Where the dynamic loader looks besides what a program and the environment say: its own list depends on how it was built, so here are those of all.
@@ -77,7 +90,7 @@ const CACHE: &str = "/etc/ld.so.cache";
 /// A library is missing.
 pub fn expect_libraries(program: &Path) -> Result<()> {
     // What is no program, others say better.
-    let Ok(tree) = DependencyAnalyzer::default().analyze(program) else { return Ok(()) };
+    let Ok(tree) = analyzer().analyze(program) else { return Ok(()) };
     // musl's loader is its C library, under whatever name.
     if tree.interpreter.as_deref().is_none_or(|loader| loader.contains("musl")) {
         return Ok(());
@@ -89,8 +102,7 @@ pub fn expect_libraries(program: &Path) -> Result<()> {
     if paths.iter().any(|path| path.contains("$LIB") || path.contains("$PLATFORM") || path.contains("${")) {
         return Ok(());
     }
-    let own = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    paths.extend(own.split([':', ';']).filter(|path| !path.is_empty()).map(str::to_owned));
+    paths.extend(folders_of_environment().iter().map(|folder| folder.display().to_string()));
     paths.extend(USUAL.map(str::to_owned));
     let cache = std::fs::read(CACHE).unwrap_or_default();
     let is_there = |name: &str| match name.contains('/') {

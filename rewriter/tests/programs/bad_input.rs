@@ -47,6 +47,28 @@ fn a_missing_library_is_named_with_where_it_was_looked_for() {
         let output = bench.command(&[&["rewrite"], options].concat()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+    // A library's library, by the folders of the environment; an empty name is the current one.
+    fs::write(bench.at("uses.c"), "int mid(void);\nint main(void) { return mid(); }\n").unwrap();
+    fs::write(bench.at("mid.c"), "int gone(void);\nint mid(void) { return gone(); }\n").unwrap();
+    fs::create_dir(bench.at("other")).unwrap();
+    for args in [
+        &["-shared", "-fPIC", "mid.c", "there/libgone.so.7", "-o", "other/libmid.so"][..],
+        &["uses.c", "-Lother", "-lmid", "-Wl,-rpath-link,there", "-o", "uses"],
+    ] {
+        assert!(tool("cc").current_dir(&bench.folder).args(args).status().unwrap().success());
+    }
+    let rewritten = |folders: &str| {
+        let mut rewrite = bench.command(&["rewrite", "uses", "-o", "out"]);
+        let output = rewrite.env("LD_LIBRARY_PATH", folders).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (is_rewritten, err) = rewritten("other");
+    assert!(!is_rewritten && err.contains("libgone.so.7, which libmid.so needs: cannot open"), "{err}");
+    fs::rename(bench.at("other/libmid.so"), bench.at("libmid.so")).unwrap();
+    let (is_rewritten, err) = rewritten(":/nowhere");
+    assert!(!is_rewritten && err.contains("libgone.so.7, which libmid.so needs: cannot open"), "{err}");
+    let (is_rewritten, err) = rewritten("there:");
+    assert!(is_rewritten, "{err}");
     fs::remove_dir_all(bench.at("there")).unwrap();
     assert!(bench.command(&["rewrite", "needs", "-o", "out", "--no-libraries"]).status().unwrap().success());
 }

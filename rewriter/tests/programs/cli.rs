@@ -146,6 +146,9 @@ fn verify_and_inspect_report() {
     let (out, _, _) = bench.run(&["verify", "out", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
+    fs::write(bench.at("x.c"), "int x;\n").unwrap();
+    let (_, err, status) = bench.run(&["verify", "out", "--original", "x.c"]);
+    assert!(status == 1 && err.starts_with("blizzard: error: x.c: not a 64-bit ELF file"), "{err}");
 }
 
 fn decisions_are_told_of_each_access_with_the_sums_of_the_rewrite() {

@@ -124,6 +124,7 @@ int main(int argc, char **argv) {
         if (!strcmp(how, "wild string")) memset(wild, 1, 20000);
         if (!strcmp(how, "wild loop")) return total((long *)wild) > 100;
         if (!strcmp(how, "overflow")) return over(1);
+        if (!strcmp(how, "none")) { void (*volatile none)(void) = 0; none(); }
         if (is_looked_at) say_number();
         if (!strcmp(how, "miss")) { while (!is_stopped(other)) {} i->key = walk(i); }
         if (!strcmp(how, "thread")) { pthread_t t; pthread_create(&t, 0, idle, 0); }
@@ -142,7 +143,7 @@ int main(int argc, char **argv) {
 fn a_node_that_dies_says_where_and_by_what() {
     let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     // What is said, one behind the other; the last is the last line.
-    let cases: [(&str, i32, &[&str]); 12] = [
+    let cases: [(&str, i32, &[&str]); 13] = [
         (
             "null",
             128 + libc::SIGSEGV,
@@ -195,6 +196,11 @@ fn a_node_that_dies_says_where_and_by_what() {
         ("wild string", 1, &["never allocated", "in libc", "by main (prog.c:104)"]),
         ("wild loop", 1, &["never allocated", "at total (prog.c:49)", "by main (prog.c:105)"]),
         ("overflow", 128 + libc::SIGSEGV, &["its calls are not known: its stack was full"]),
+        (
+            "none",
+            128 + libc::SIGSEGV,
+            &["it went on at 0x0: a null pointer", "at 0x0, where no file is mapped", "by main (prog.c:107)"],
+        ),
         // Where a library starts a thread says nothing.
         ("thread", 1, &["the program starts a second thread, started by main"]),
     ];

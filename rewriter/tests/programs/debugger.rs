@@ -1,10 +1,11 @@
 //! A debugger that steps through accesses to shared memory, one that is ended, and one that ends.
 
-use crate::sources::{SharedProgram, finished};
+use crate::sources::{SharedProgram, finished, said};
 use blizzard_test_harness::needs::send_signal;
 use blizzard_test_harness::tool;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ blizzard_test_harness::module! {
     steps_lead_over_accesses_that_miss: ["gcc", "clang"],
     a_debugger_that_is_ended_leaves_no_folder: ["TERM", "HUP", "KILL"],
     a_debugger_that_ends_without_its_program_ends_the_run,
+    a_port_for_a_debugger_is_of_this_host_alone,
 }
 
 /// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
@@ -153,4 +155,40 @@ fn a_debugger_that_ends_without_its_program_ends_the_run() {
         assert_eq!(err.contains("blizzard: error:"), !says.is_empty(), "{commands:?} {nodes}: {err}");
         assert!(err.contains(says), "{commands:?} {nodes}: {err}");
     }
+}
+
+/// gdbserver listens on all addresses, whatever host it is told.
+fn a_port_for_a_debugger_is_of_this_host_alone() {
+    tool("gdb");
+    tool("gdbserver");
+    let program = SharedProgram::new(PROGRAM.trim_start(), &["-DFIRST"]);
+    // Free, unless somebody takes it in this moment.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = program.blizzard();
+    command.args(["run", "-n", "2", "--access", "tests", "--gdb", "1", "--gdb-server", &port.to_string()]);
+    let mut run = command.args(["--", "./prog"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Sockets that listen, by their addresses.
+    let listening = || {
+        let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default());
+        let all = tables.concat();
+        let rows = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let of_port = rows.filter(|row| row.len() > 3 && row[3] == "0A" && row[1].ends_with(&format!(":{port:04X}")));
+        of_port.map(|row| row[1].to_owned()).collect::<Vec<_>>()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while listening().is_empty() && Instant::now() < until && run.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(listening(), [format!("0100007F:{port:04X}")]);
+    let commands = finished(program.blizzard().args(["config", "--gdb"]).output().unwrap()).0;
+    let mut gdb = tool("gdb");
+    gdb.current_dir(&program.folder).args(["-nx", "-batch", "-x", commands.trim_end()]);
+    gdb.args(["-ex", &format!("target remote localhost:{port}")]);
+    let seen = gdb.args(["-ex", "break prog.c:25", "-ex", "continue", "-ex", "next", "-ex", "info locals"]);
+    let seen = said(&seen.args(["-ex", "delete", "-ex", "continue"]).output().unwrap());
+    let (out, err, status) = finished(run.wait_with_output().unwrap());
+    assert!(seen.contains("sum = 101") && seen.contains("exited normally"), "{seen}{err}");
+    assert_eq!((out.as_str(), status), ("sum 1887\n", 0), "{seen}{err}");
+    let line = format!("gdb -x \"$(blizzard config --gdb)\" -ex 'target remote localhost:{port}'\n");
+    assert!(err.contains(&line), "{err}");
 }

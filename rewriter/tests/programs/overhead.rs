@@ -202,6 +202,8 @@ fn the_page_is_whole_and_needs_nothing_else() {
         err.starts_with("blizzard: error: cannot write the page no/such/folder.html") && !err.contains("at path"),
         "{err}"
     );
+    let (_, err, status) = bench.run(&["-r", "1", "--html", "-", "--", "./prog"]);
+    assert!(status == 1 && err.starts_with("blizzard: error: --html -: ") && !bench.at("-").exists(), "{err}");
 }
 
 fn threads_children_and_libraries_opened_later_count() {

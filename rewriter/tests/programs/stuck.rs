@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 blizzard_test_harness::module! {
     a_deadlock_is_told_with_what_each_node_waits_for_and_where,
+    a_created_node_says_where_it_waits,
     a_run_that_computes_or_waits_for_the_world_is_not_stuck,
     whoever_does_not_want_to_know_is_not_told,
     the_machine_is_looked_at,
@@ -56,6 +57,14 @@ int main(int argc, char **argv) {
         bz_barrier();
         if (!strcmp(how, "rested")) rested_lock(all->locks[(me + 1) % n]);
         second_lock(all->locks[(me + 1) % n]);
+    } else if (!strcmp(how, "late")) {
+        bz_lock(all->locks[me]);
+        bz_barrier();
+        if (me == 1) {
+            double end = seconds() + 3;
+            while (seconds() < end) ;
+        }
+        bz_lock(all->locks[(me + 1) % n]);
     } else if (!strcmp(how, "mixed")) {
         if (me == 0) bz_event_wait(all->event);
         else if (me == 1) bz_lookup(77);
@@ -99,19 +108,37 @@ fn a_deadlock_is_told_with_what_each_node_waits_for_and_where() {
     }
     let (_, err, _) = program.run(&["-n", "2", "--stuck-timeout", "1", "--access", "tests"], "rested");
     assert_eq!(err.matches("rested_lock (prog.c:26)").count(), 2, "{err}");
-    let (_, err, status) = program.run(&["-n", "4", "--stuck-timeout", "1", "--access", "tests"], "mixed");
+    let (_, err, status) = program.run(&["-n", "5", "--stuck-timeout", "1", "--access", "tests"], "mixed");
     assert_eq!(status, 1, "{err}");
     for (node, says) in [
         (0, "event 0 of node 0 nobody has set it"),
         (1, "slot 77 (bz_lookup) nobody has published it"),
-        (2, "barrier 0 of node 0 not there: nodes 0, 1, 3"),
-        (3, "a barrier or reduction of all nodes not there: nodes 0, 1, 2"),
+        (2, "barrier 0 of node 0 not there: nodes 0, 1, 3, 4"),
+        (3, "a barrier or reduction of all nodes not there: nodes 0, 1, 2 "),
+        (4, "a barrier or reduction of all nodes not there: nodes 0, 1, 2 "),
     ] {
         assert!(row(&err, node).starts_with(says), "{says}: {err}");
-        let place = if node == 3 { "deep (prog.c:" } else { "main (prog.c:" };
+        let place = if node >= 3 { "deep (prog.c:" } else { "main (prog.c:" };
         assert!(row(&err, node).contains(place), "{err}");
     }
+    // Node 1 comes last, and asks node 0, which has waited as long as node 2, for its lock.
+    let (_, err, _) = program.run(&["-n", "3", "--stuck-timeout", "1", "--access", "tests"], "late");
+    let since = |node| row(&err, node).split(' ').nth_back(3).and_then(|seconds| seconds.parse::<f64>().ok());
+    let [first, last, third] = [0, 1, 2].map(|node| since(node).unwrap_or_else(|| panic!("{err}")));
+    assert!(first.min(third) > last + 2.0, "{err}");
     assert!(began.elapsed() < Duration::from_secs(120));
+}
+
+/// It begins with a copy of node 0's stack.
+fn a_created_node_says_where_it_waits() {
+    let source = "#include <blizzard.h>\n\
+        static void work(void) {\nif (bz_lookup(77)) bz_barrier();\n}\n\
+        int main(void) {\nbz_create(work);\nbz_wait_for_end(1);\nreturn 0;\n}\n";
+    let program = SharedProgram::new(source, &[]);
+    let (_, err, status) = program.run(&["-n", "2", "--stuck-timeout", "1"], "");
+    assert_eq!(status, 1, "{err}");
+    assert!(row(&err, 1).starts_with("slot 77 (bz_lookup)"), "{err}");
+    assert!(row(&err, 1).contains("work (prog.c:3)") && row(&err, 0).contains("main (prog.c:7)"), "{err}");
 }
 
 fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {

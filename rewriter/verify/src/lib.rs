@@ -66,6 +66,8 @@ use stages::audit_against;
 pub struct Inputs<'a> {
     /// The file that was rewritten: then the output is compared with it.
     pub original: Option<&'a [u8]>,
+    /// Its name, for messages.
+    pub original_name: Option<&'a str>,
     /// The runtimes that a program may have.
     pub runtimes: Vec<Runtime<'a>>,
 }
@@ -75,6 +77,7 @@ pub struct Inputs<'a> {
 /// # Errors
 /// The file is no ELF file for x86-64, or not the output of a rewrite; the original is no ELF file.
 pub fn verify_against(file: &[u8], name: &str, inputs: &Inputs) -> Result<Audit> {
-    let original = inputs.original.map(|o| Original::read(o, "the original")).transpose()?;
+    let name_of_original = inputs.original_name.unwrap_or("the original");
+    let original = inputs.original.map(|o| Original::read(o, name_of_original)).transpose()?;
     audit_against(file, name, original.as_ref(), &inputs.runtimes, false)
 }

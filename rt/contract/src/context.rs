@@ -359,10 +359,12 @@ pub struct WaitRecord {
     pub what: u64,
     /// What is waited for: the number of an object at its home, or a slot.
     pub object: u64,
-    /// The object's home.
+    /// The object's home; 0 for what all nodes do.
     pub home: u64,
     /// The end of the stack that the node works on. The last word of that stack says where the program's is.
     pub stack_top: u64,
+    /// Another number is another wait. Misses of shared memory have the number of what came before.
+    pub number: u64,
     /// The locks that the node holds, home in the upper half, number in the lower one, plus 1; 0: a free place. Of more locks than there are places some are left out.
     pub held: [u64; HELD_LOCKS],
 }

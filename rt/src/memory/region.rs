@@ -359,6 +359,8 @@ impl Context {
         self.wait_word(offset_of!(WaitRecord, what)).store(what, Ordering::Relaxed);
         self.wait_word(offset_of!(WaitRecord, object)).store(object, Ordering::Relaxed);
         self.wait_word(offset_of!(WaitRecord, home)).store(home, Ordering::Relaxed);
+        let number = self.wait_word(offset_of!(WaitRecord, number));
+        number.store(number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// The end of the stack that this node works on.

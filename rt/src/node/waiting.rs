@@ -296,7 +296,7 @@ impl Node {
 
     /// [`Node::wait`] for the program, for what all nodes do, of which the launcher hears.
     pub fn wait_for_all(&mut self, what: Wait, kind: u64, done: impl Fn(&Node) -> bool) {
-        self.note_wait(kind, 0, self.me);
+        self.note_wait(kind, 0, NodeId::FIRST);
         self.wait(what, done);
         self.note_wait_is_over();
     }

@@ -20,6 +20,7 @@ use crate::memory::access_control::program;
 use crate::memory::segment;
 use crate::memory::tags::Space;
 use crate::node::calls::creation::{HOLDING, NEXT, PARENT};
+use crate::process::own_stack;
 use crate::process::process;
 use blizzard_contract::{self as contract, CONTEXT_BYTES};
 use blizzard_protocol::ids::NodeId;
@@ -58,6 +59,7 @@ pub fn become_node() {
     }
     let context = region.context(me);
     context.pid().store(sys::getpid() as u32, Ordering::Relaxed);
+    context.set_stack_top(own_stack::top());
     // SAFETY: asks for a signal at the end of the parent; no memory.
     let tied = unsafe { sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0, 0) };
     if tied.is_ok() && sys::getppid() != PARENT.load(Ordering::Relaxed) {

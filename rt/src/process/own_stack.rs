@@ -78,7 +78,12 @@ pub fn prepare() -> sys::Result<u64> {
         sys::mprotect(at, GUARD_BYTES, libc::PROT_NONE)?;
         TOP.store(at + GUARD_BYTES + BYTES, Ordering::Relaxed);
     }
-    Ok(TOP.load(Ordering::Relaxed))
+    Ok(top())
+}
+
+/// The end of the stack.
+pub fn top() -> u64 {
+    TOP.load(Ordering::Relaxed)
 }
 
 /// Whether `at` lies in it.

@@ -92,9 +92,25 @@ impl NewCommand {
 fn project_name(folder: &Path) -> Result<&str> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    // Names of make's own rules, and of what Rust has already.
-    let taken = ["run", "test", "clean", "core", "std", "alloc", "main", "blizzard-shm"];
-    match name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_plain) && !taken.contains(&name) {
+    // Names of make's own rules and files, of folders that Cargo builds in, and of what Rust has already.
+    const TAKEN: [&str; 15] = [
+        "run",
+        "test",
+        "clean",
+        "Makefile",
+        "makefile",
+        "GNUmakefile",
+        "build",
+        "deps",
+        "examples",
+        "incremental",
+        "core",
+        "std",
+        "alloc",
+        "main",
+        "blizzard-shm",
+    ];
+    match name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_plain) && !TAKEN.contains(&name) {
         true => Ok(name),
         false => Err(Error::new(format!("{}: cannot be a program's name", folder.display()))
             .help("begin with a letter, go on with letters, digits, - and _, and take no name of a build tool's own")),
@@ -110,7 +126,7 @@ mod tests {
         for good in ["hello", "/tmp/a/b_2", "x-y"] {
             assert!(project_name(Path::new(good)).is_ok(), "{good}");
         }
-        for bad in ["", "/", "..", "2nd", "a b", "test", "a.b", "\u{e4}"] {
+        for bad in ["", "/", "..", "2nd", "a b", "test", "a.b", "\u{e4}", "Makefile", "deps", "build"] {
             assert!(project_name(Path::new(bad)).is_err(), "{bad}");
         }
     }

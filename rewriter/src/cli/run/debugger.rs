@@ -3,6 +3,7 @@
 //! Input: the user's options. Output: what starts the node in place of its program, with what gdb must know of rewritten programs.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
 use crate::cli::make::client::Client;
 use crate::cli::shared::arguments::whole;
 use crate::cli::shared::input;
@@ -21,7 +22,9 @@ pub struct DebuggerOptions {
     /// Start this node under gdb, which has the terminal; the others run as ever
     #[arg(long, value_name = "NODE", value_parser = whole::<u32>(0..=MAX_NODES as u64 - 1), help_heading = "Debugging")]
     pub(super) gdb: Option<u32>,
-    /// Start a node under gdbserver, which waits on this port of localhost; with --gdb, that node, else node 0
+    /// Start a node under gdbserver, and let a debugger on this host in at this port; with --gdb, that node, else node 0
+    ///
+    /// No other host reaches the port. Whoever on this host connects first controls the node.
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=65_535), help_heading = "Debugging")]
     gdb_server: Option<u16>,
     /// More arguments for gdb, one each time; as --gdb-arg=-batch
@@ -58,12 +61,14 @@ impl DebuggerOptions {
         })?;
         let (mut command, mut folder) = (vec![program.into_os_string()], None);
         match self.gdb_server {
-            Some(port) => command.extend(
-                ["--no-startup-with-shell", "--once"]
-                    .map(OsString::from)
-                    .into_iter()
-                    .chain([format!("localhost:{port}").into()]),
-            ),
+            Some(port) => {
+                command.extend(["--no-startup-with-shell", "--once"].map(OsString::from));
+                let faults = if guard { format!(" -ex '{FAULTS}'") } else { String::new() };
+                messages::note(&format!(
+                    "node {node} waits for a debugger on this host: \
+                     gdb -x \"$(blizzard config --gdb)\"{faults} -ex 'target remote localhost:{port}'"
+                ));
+            }
             None => {
                 command.push("-q".into());
                 let libraries = Client::install()?.gdb();
@@ -79,6 +84,6 @@ impl DebuggerOptions {
                 command.push("--args".into());
             }
         }
-        Ok(Some(Debugger { node, command, folder }))
+        Ok(Some(Debugger { node, command, port: self.gdb_server, folder }))
     }
 }

@@ -61,7 +61,7 @@ fn cannot_read(name: &str, e: &std::io::Error) -> Error {
 /// The file that a shell would run for `name`: a path if it has a slash, else the first match in PATH.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none, or nobody may execute it.
 pub fn find_program(name: &OsStr) -> Result<PathBuf> {
     find_in(name, &std::env::var_os("PATH").unwrap_or_default())
 }
@@ -71,10 +71,15 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf> {
         return Err(Error::new("the program's name is empty"));
     }
     if name.as_bytes().contains(&b'/') || [".", ".."].map(OsStr::new).contains(&name) {
-        return Ok(PathBuf::from(name));
+        let shown = Path::new(name).display();
+        return match fs::metadata(name) {
+            Ok(m) if m.is_file() && !is_executable(&m) => {
+                Err(Error::new(format!("{shown}: no permission to execute it")).help(format!("chmod +x {shown}")))
+            }
+            _ => Ok(PathBuf::from(name)),
+        };
     }
-    let runnable =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let runnable = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file() && is_executable(&m));
     std::env::split_paths(path).map(|folder| folder.join(name)).find(runnable).ok_or_else(|| {
         let name = name.display();
         let error = Error::new(format!("{name}: no such program in PATH"));
@@ -84,6 +89,11 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf> {
             error
         }
     })
+}
+
+/// Whether anybody may execute the file.
+fn is_executable(metadata: &fs::Metadata) -> bool {
+    metadata.permissions().mode() & 0o111 != 0
 }
 
 #[cfg(test)]
@@ -128,6 +138,8 @@ mod tests {
         for file in ["./x", ".", ".."] {
             assert_eq!(find_in(file.as_ref(), &path).unwrap(), PathBuf::from(file));
         }
+        let error = find_in(a.join("data").as_ref(), &path).unwrap_err();
+        assert!(error.what.ends_with("/a/data: no permission to execute it"), "{error}");
         assert!(find_in("absent".as_ref(), &path).unwrap_err().what.contains("PATH"));
         assert!(find_in("".as_ref(), &path).is_err());
     }

@@ -11,12 +11,14 @@ use crate::launch::crashes::unwind::{self, Frame};
 use crate::launch::region::Region;
 use crate::launch::spawn::Node;
 use blizzard_contract::{self as contract, CrashRecord};
+use iced_x86::{Decoder, DecoderOptions};
 use rustix::process::Pid;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-/// Where the error code stands among the registers (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+/// Where these stand among the registers (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+const RIP: usize = 16;
 const ERROR_CODE: usize = 19;
 /// SDM volume 3, 4.7: bits of a page fault's error code.
 const IS_WRITE: u64 = 1 << 1;
@@ -64,6 +66,8 @@ pub enum Place {
     Nothing,
     /// The processor does not say which address it was: it is not canonical, or not aligned as the instruction wants it.
     Unknown,
+    /// None: an instruction that only the kernel may use.
+    Privileged { instruction: String },
     /// Shared memory, with its tag.
     Shared { tag: Option<u8> },
     /// Something that may not be accessed so: its rights, its name, and the offset in the file.
@@ -165,7 +169,10 @@ fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<Fault> {
     } else {
         match memory.mapping(address) {
             // A general protection fault, say: the kernel has no address.
-            _ if record.signal == libc::SIGSEGV && ![SEGV_MAPERR, SEGV_ACCERR].contains(&record.code) => Place::Unknown,
+            _ if record.signal == libc::SIGSEGV && ![SEGV_MAPERR, SEGV_ACCERR].contains(&record.code) => {
+                let instruction = privileged(memory, record.registers[RIP]);
+                instruction.map_or(Place::Unknown, |instruction| Place::Privileged { instruction })
+            }
             // The runtime's own pages are nothing to the program.
             _ if record.code == SEGV_MAPERR => Place::Nothing,
             None => Place::Nothing,
@@ -175,6 +182,14 @@ fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<Fault> {
         }
     };
     Some(Fault { access, address, place })
+}
+
+/// The name of the instruction at `at`, if it is privileged.
+fn privileged(memory: &ProcessMemory, at: u64) -> Option<String> {
+    let mut code = [0; 15];
+    memory.read(at, &mut code)?;
+    let instruction = Decoder::with_ip(64, &code, at, DecoderOptions::NONE).decode();
+    instruction.is_privileged().then(|| format!("{:?}", instruction.mnemonic()).to_lowercase())
 }
 
 #[cfg(test)]
@@ -196,6 +211,10 @@ mod tests {
         assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 4)), of(Access::Read, 16, Place::Nothing));
         assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 6)), of(Access::Write, 16, Place::Nothing));
         assert_eq!(seen(record(libc::SIGSEGV, 0x80, 0, 0)), of(Access::Read, 0, Place::Unknown));
+        static HALTS: [u8; 16] = [0xf4; 16];
+        let mut halts = record(libc::SIGSEGV, 0x80, 0, 0);
+        halts.registers[RIP] = &raw const HALTS as u64;
+        assert_eq!(seen(halts), of(Access::Read, 0, Place::Privileged { instruction: "hlt".into() }));
         assert_eq!(seen(record(libc::SIGFPE, 1, 16, 0)), None);
         assert_eq!(seen(record(libc::SIGSEGV, -6, 16, 0)), None, "somebody has sent it");
         let at = &raw const CONSTANT as u64;

@@ -73,7 +73,9 @@ pub fn frames_of_frame(memory: &ProcessMemory, at: u64) -> Option<Vec<Frame>> {
 fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_call: bool) -> Vec<Frame> {
     let mut files = Files::default();
     let mut frames: Vec<Frame> = Vec::new();
-    while let Some(address) = registers[RIP].filter(|&rip| rip != 0 && frames.len() < FRAMES) {
+    // At 0 frames end, unless it was called.
+    let is_frame = |rip, number| (rip != 0 || number == 0) && number < FRAMES;
+    while let Some(address) = registers[RIP].filter(|&rip| is_frame(rip, frames.len())) {
         let file = memory.file_at(address);
         let cold = file.as_ref().and_then(|(path, offset)| files.get(path)?.cold_around(*offset, address));
         if let Some(behind) = cold.and_then(|cold| behind_stub(memory, &registers, &cold, is_behind_call)) {

@@ -197,7 +197,7 @@ fn finds_a_changed_runtime() {
 fn a_runtime_is_known_by_file_or_by_name() {
     let p = &pairs()[0];
     let audit = |runtimes: Vec<Runtime>| {
-        verify_against(&p.output, "p", &Inputs { original: None, runtimes }).expect("audit runs")
+        verify_against(&p.output, "p", &Inputs { runtimes, ..Inputs::default() }).expect("audit runs")
     };
     let known = |k: usize| Runtime::File { file: blizzard::write::runtime_blob::FILES[k].1, guard: None };
     let name = audit(vec![known(0)]);

@@ -39,7 +39,7 @@ fn verify(file: &[u8], name: &str) -> Result<Audit> {
 }
 
 fn verify_with(file: &[u8], name: &str, original: Option<&[u8]>) -> Result<Audit> {
-    verify_against(file, name, &Inputs { original, runtimes: runtimes() })
+    verify_against(file, name, &Inputs { original, original_name: None, runtimes: runtimes() })
 }
 
 /// Assembler symbols for the contract's constants, from the crate that defines them.

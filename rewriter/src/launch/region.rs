@@ -12,9 +12,9 @@ use crate::base::error::{Error, Result};
 use crate::launch::options::LaunchOptions;
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
-    self as contract, AllocRule, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, PromisesHead,
-    RegionHeader, RulesHead, SEEN_SITES, SharedContext, TAG_INVALID, TrapPlace, WaitRecord, activity, crash_state,
-    full_code, node_phase, waits,
+    self as contract, AllocRule, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, RegionHeader,
+    RulesHead, SEEN_SITES, SharedContext, TAG_INVALID, TrapPlace, WaitRecord, activity, crash_state, full_code,
+    node_phase, waits,
 };
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Resource, getrlimit};
@@ -293,9 +293,8 @@ impl Region {
 
     /// The store that node `by` should not have met, if it has ended the run for that.
     pub fn broken_promise(&self, by: u32) -> Option<BrokenPromise> {
-        let off = self.header.promises_off + offset_of!(PromisesHead, broken) as u64;
         let mut bytes = [0; size_of::<BrokenPromise>()];
-        if self.header.promises_off == 0 || self.file.read_exact_at(&mut bytes, off).is_err() {
+        if self.header.promises_off == 0 || self.file.read_exact_at(&mut bytes, self.header.promises_off).is_err() {
             return None;
         }
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -414,7 +413,7 @@ mod tests {
         assert_eq!(region.file.metadata().unwrap().len(), h.total_bytes);
         let mut first = [0u8; 8];
         region.file.read_exact_at(&mut first, 0).unwrap();
-        assert_eq!(&first, b"BLZREGNA");
+        assert_eq!(&first, b"BLZREGNB");
         let mut field = [0u8; 4];
         region.file.read_exact_at(&mut field, offset_of!(RegionHeader, nodes) as u64).unwrap();
         assert_eq!(u32::from_ne_bytes(field), 3);

@@ -207,6 +207,8 @@ pub struct SharedContext {
     pub crash: CrashRecord,
     /// Written by the owner before its program runs: where, in its own memory, an [`ArenaRecord`] for each of its [`OWN_ARENAS`] arenas is; 0: nowhere.
     pub arenas: u64,
+    /// Written by the owner, in a run that watches promises: how many of its flushes are over.
+    pub flushes: u64,
     /// Written by the owner and by its children: where trap bytes were hit.
     pub traps: [TrapPlace; TRAP_PLACES],
 }

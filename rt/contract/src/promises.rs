@@ -1,23 +1,14 @@
 //! What a run with `--debug-protocols` keeps of accesses to memory whose protocol is not sequentially consistent.
 //!
-//! It lies in the shared region: a head, and for each node a [`StoreRecord`] for each word of the segment. Pages that nobody uses cost no memory.
+//! It lies in the shared region: a page with a [`BrokenPromise`], and for each node a [`StoreRecord`] for each word of the segment. Pages that nobody uses cost no
+//! memory.
 
 use crate::addresses::CONTEXT_BYTES;
-use crate::limits::MAX_NODES;
 
 /// Bytes that one record is about.
 pub const PROMISE_WORD_BYTES: u64 = 8;
 
-/// What stands in front of the records.
-#[repr(C)]
-pub struct PromisesHead {
-    /// How many flushes of each node are over. Written by that node.
-    pub flushes: [u64; MAX_NODES],
-    /// Written once, by the node that ends the run.
-    pub broken: BrokenPromise,
-}
-
-/// The store that an access should not have met.
+/// The store that an access should not have met. Written once, by the node that ends the run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenPromise {
@@ -34,7 +25,7 @@ pub struct BrokenPromise {
 #[repr(C)]
 pub struct StoreRecord {
     /// From bit 0 on a bit for each byte that it has stored since its last flush, from bit 8 on for those of them that an instruction has stored that
-    /// is not atomic, and from [`STAMP_SHIFT`] on how many flushes there had been; 0: none.
+    /// is not atomic, and from [`STAMP_SHIFT`] on how many flushes there had been ([`SharedContext::flushes`](crate::SharedContext::flushes)); 0: none.
     pub stamp: u64,
     /// As [`BrokenPromise::place`].
     pub place: u64,
@@ -53,4 +44,4 @@ pub const fn promises_bytes(nodes: u32, segment_bytes: u64) -> u64 {
     CONTEXT_BYTES + nodes as u64 * promise_records_bytes(segment_bytes)
 }
 
-const _: () = assert!(size_of::<PromisesHead>() <= CONTEXT_BYTES as usize);
+const _: () = assert!(size_of::<BrokenPromise>() <= CONTEXT_BYTES as usize);

@@ -13,8 +13,8 @@ pub const BOOT_ENV: &str = "BLIZZARD_BOOT";
 /// Environment variable by which the launcher names the original of a program that it runs out of the cache: an absolute path. The
 /// runtime takes it out of the program's environment.
 pub const EXE_ENV: &str = "BLIZZARD_EXE";
-/// First bytes of the shared region ("BLZREGNA").
-pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGNA");
+/// First bytes of the shared region ("BLZREGNB").
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BLZREGNB");
 
 /// Values of [`RegionHeader::homes`]: where the pages of `bz_alloc` have their homes.
 pub mod home_policy {
@@ -81,7 +81,7 @@ pub struct RegionHeader {
     pub learnt_off: u64,
     /// A table as [`RulesHead`](crate::RulesHead) begins it, at the region's end; 0: no allocation gets other attributes than the program asks for.
     pub rules_off: u64,
-    /// A [`PromisesHead`](crate::PromisesHead) and the records behind it; 0: nobody looks whether promises of protocols are kept.
+    /// A page with a [`BrokenPromise`](crate::BrokenPromise), and the records behind it; 0: nobody looks whether promises of protocols are kept.
     pub promises_off: u64,
 }
 

@@ -25,7 +25,7 @@ impl NodeId {
     }
 }
 
-/// Words of the sets of a run: no other layout depends on the greatest number of nodes.
+/// Words of the sets of a run: no other layout depends on the greatest number of nodes. A constant, since steps take and give sets by value.
 pub const RUN_WORDS: usize = MAX_NODES.div_ceil(64);
 
 /// A set of nodes with numbers below `64 * WORDS`.

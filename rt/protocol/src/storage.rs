@@ -4,6 +4,7 @@
 //! [`Storage::Table`], and [`Queue`] on top of it. **Invariant**: element types are plain data for which zero bytes are a value ([`Zeroed`]).
 
 use core::fmt;
+use core::ops::DerefMut;
 
 /// Plain data for which all-zero bytes are a value.
 ///
@@ -44,16 +45,23 @@ impl<T: Zeroed, const N: usize> Table<T> for [T; N] {
     }
 }
 
-/// Makes tables.
+/// Makes tables, and slices of values that are no plain data.
 pub trait Storage {
     type Error: fmt::Display + fmt::Debug;
     type Table<T: Zeroed>: Table<T>;
+    type Slice<T>: DerefMut<Target = [T]>;
 
     /// Reserves at least one element, and `len` if that is more.
     ///
     /// # Errors
     /// There is no memory.
     fn table<T: Zeroed>(len: u64) -> Result<Self::Table<T>, Self::Error>;
+
+    /// Makes `len` values, one by one.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn slice<T>(len: usize, make: impl FnMut() -> T) -> Result<Self::Slice<T>, Self::Error>;
 }
 
 /// A first-in first-out queue that grows without bound. Costs nothing until the first push.
@@ -167,10 +175,15 @@ pub mod vectors {
     impl Storage for Vectors {
         type Error = core::convert::Infallible;
         type Table<T: Zeroed> = Vec<T>;
+        type Slice<T> = Vec<T>;
 
         fn table<T: Zeroed>(len: u64) -> Result<Vec<T>, Self::Error> {
             // SAFETY: zero bytes are a value.
             Ok(std::vec![unsafe { core::mem::zeroed() }; len.max(1) as usize])
+        }
+
+        fn slice<T>(len: usize, make: impl FnMut() -> T) -> Result<Vec<T>, Self::Error> {
+            Ok(core::iter::repeat_with(make).take(len).collect())
         }
     }
 }

@@ -20,9 +20,14 @@ pub struct KernelMemory;
 impl Storage for KernelMemory {
     type Error = sys::Errno;
     type Table<T: Zeroed> = Table<T>;
+    type Slice<T> = Slice<T>;
 
     fn table<T: Zeroed>(len: u64) -> sys::Result<Table<T>> {
         Table::new(len)
+    }
+
+    fn slice<T>(len: usize, mut make: impl FnMut() -> T) -> sys::Result<Slice<T>> {
+        Slice::new(len, |_| make())
     }
 }
 

@@ -194,7 +194,7 @@ impl Links {
             transport: unsafe { Transport::new(region, me) }?,
             members: Members::new(&region),
             written: NodeSet::EMPTY,
-            pushes: Pushes::NONE,
+            pushes: Pushes::new(region.header().nodes)?,
             rounds: Rounds::default(),
             operations: Table::new(space.bytes() / PAGE_BYTES)?,
             to_self: Queue::new(),

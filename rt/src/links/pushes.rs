@@ -10,9 +10,11 @@
 //!
 //! **Invariant**: a place is written again after its reader has answered the fence behind its piece: each flush begins with all places, and ends with fences.
 
+use crate::kernel::own_memory::Slice;
+use crate::kernel::sys;
 use crate::memory::region::Region;
 use blizzard_contract::tempest_flags::NO_STAGED_BULK;
-use blizzard_contract::{CONTEXT_BYTES, MAX_NODES, PUSH_PLACES, STAGE_PIECE_BYTES, STAGE_PLACES};
+use blizzard_contract::{CONTEXT_BYTES, PUSH_PLACES, STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::{BLOCK_WORDS, Block, Data, NodeId};
 use core::arch::x86_64::{_mm_sfence, _mm_stream_si64};
 
@@ -36,13 +38,17 @@ impl Piece {
 
 /// The pieces of the flush in progress.
 pub struct Pushes {
-    open: [Option<Piece>; MAX_NODES],
+    /// By node: the piece that blocks for it go into.
+    open: Slice<Option<Piece>>,
     /// Places in use; all of them outside of flushes.
     used: u64,
 }
 
 impl Pushes {
-    pub const NONE: Pushes = Pushes { open: [None; MAX_NODES], used: PUSH_PLACES };
+    /// Of a run of so many nodes.
+    pub fn new(nodes: u32) -> sys::Result<Pushes> {
+        Ok(Pushes { open: Slice::new(nodes as usize, |_| None)?, used: PUSH_PLACES })
+    }
 
     /// From here on pushes are collected.
     pub fn begin(&mut self, region: &Region) {

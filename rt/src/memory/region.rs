@@ -186,21 +186,14 @@ impl Region {
         self.header.promises_off != 0
     }
 
-    /// A word of [`contract::PromisesHead`], by its offset there.
-    fn promises_word(&self, offset: usize) -> &AtomicU64 {
-        assert!(self.has_promises() && offset < size_of::<contract::PromisesHead>());
-        // SAFETY: inside the mapping, aligned, and used atomically by everyone.
-        unsafe { AtomicU64::from_ptr((self.base + self.header.promises_off + offset as u64) as *mut u64) }
-    }
-
-    /// See [`contract::PromisesHead::flushes`].
-    pub fn flushes(&self, node: NodeId) -> &AtomicU64 {
-        self.promises_word(offset_of!(contract::PromisesHead, flushes) + 8 * node.index())
-    }
-
     /// Leaves which promise is broken; false if somebody has done so.
     pub fn break_promise(&self, by: NodeId, storer: NodeId, place: u64) -> bool {
-        let word = |at: usize| self.promises_word(offset_of!(contract::PromisesHead, broken) + at);
+        assert!(self.has_promises());
+        let word = |offset: usize| {
+            let at = self.base + self.header.promises_off + offset as u64;
+            // SAFETY: a field of what lies there, inside the mapping, aligned, and used atomically by everyone.
+            unsafe { AtomicU64::from_ptr(at as *mut u64) }
+        };
         let is_claimed = word(offset_of!(BrokenPromise, is_claimed));
         if is_claimed.swap(1, Ordering::Relaxed) != 0 {
             return false;
@@ -393,6 +386,12 @@ impl Context {
         let bytes = size_of::<CrashRecord>() - from;
         // SAFETY: inside the page; nobody else writes there in that state, nor reads.
         unsafe { core::ptr::from_ref(crash).cast::<u8>().add(from).copy_to_nonoverlapping(to as *mut u8, bytes) };
+    }
+
+    /// See [`SharedContext::flushes`].
+    pub fn flushes(&self) -> &AtomicU64 {
+        // SAFETY: inside the page.
+        unsafe { AtomicU64::from_ptr((self.base + offset_of!(SharedContext, flushes) as u64) as *mut u64) }
     }
 
     /// Says where the records of this node's arenas are, before its program runs.

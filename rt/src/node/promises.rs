@@ -56,7 +56,7 @@ impl Node {
         let [stamp, by] = self.region.store_record(other, word);
         let seen = stamp.load(Ordering::Acquire);
         let stored = seen & bytes;
-        if stored != 0 && seen >> STAMP_SHIFT == self.region.flushes(other).load(Ordering::Acquire) {
+        if stored != 0 && seen >> STAMP_SHIFT == self.region.context(other).flushes().load(Ordering::Acquire) {
             let at = self.space.range().start + word + u64::from(stored.trailing_zeros()) % PROMISE_WORD_BYTES;
             self.break_promise(at, store, other, by.load(Ordering::Relaxed));
         }
@@ -70,7 +70,7 @@ impl Node {
     /// `bytes`: bits of a stamp.
     fn note_store(&self, place: u64, word: u64, bytes: u64) {
         let [stamp, by] = self.region.store_record(self.me, word);
-        let (flushes, before) = (self.region.flushes(self.me).load(Ordering::Relaxed), stamp.load(Ordering::Relaxed));
+        let (flushes, before) = (self.context.flushes().load(Ordering::Relaxed), stamp.load(Ordering::Relaxed));
         let others = if before >> STAMP_SHIFT == flushes { before & ((1 << STAMP_SHIFT) - 1) } else { 0 };
         by.store(place, Ordering::Relaxed);
         stamp.store(flushes << STAMP_SHIFT | others | bytes, Ordering::Release);
@@ -105,7 +105,7 @@ impl Node {
     /// A flush of this node is over.
     pub fn end_promises(&self) {
         if self.region.has_promises() {
-            self.region.flushes(self.me).fetch_add(1, Ordering::SeqCst);
+            self.context.flushes().fetch_add(1, Ordering::SeqCst);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::protocol::pins::Pins;
 use crate::protocol::seam::Protocol;
 use crate::storage::{Queue, Storage, Table, Zeroed};
 use crate::tag::Tag;
-use blizzard_contract::{BLOCK_BYTES, MAX_NODES};
+use blizzard_contract::BLOCK_BYTES;
 
 /// Node to home: the value as of the barrier that I have left; the parity of how many these are is added.
 const FETCH: u8 = 1;
@@ -81,13 +81,13 @@ pub struct Reduce<M: Storage> {
     /// Addresses of those that are not [`Use::NONE`].
     list: Queue<u64, M>,
     asked: Option<Block>,
-    /// By node: what it has added to blocks of this home, in the order of the rounds.
-    added: [Queue<Added, M>; MAX_NODES],
+    /// By node: what it has added to blocks of this home, in the order of the rounds. Nothing until there are such blocks.
+    added: M::Slice<Queue<Added, M>>,
 }
 
 impl<M: Storage> Protocol<M> for Reduce<M> {
-    fn new(blocks: u64, _nodes: u32) -> Result<Reduce<M>, M::Error> {
-        let added = [const { Queue::new() }; MAX_NODES];
+    fn new(blocks: u64, nodes: u32) -> Result<Reduce<M>, M::Error> {
+        let added = M::slice(if blocks == 0 { 0 } else { nodes as usize }, Queue::new)?;
         Ok(Reduce { uses: M::table(blocks)?, list: Queue::new(), asked: None, added })
     }
 
@@ -199,7 +199,7 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
                 push(env, &mut self.list, at);
             }
         }
-        for queue in &mut self.added {
+        for queue in self.added.iter_mut() {
             for _ in 0..queue.len() {
                 let Some(each) = queue.pop() else { break };
                 if !is_inside(each.addr) {
@@ -243,8 +243,9 @@ impl<M: Storage> Reduce<M> {
         let parity = u64::from(parity(barrier));
         let backwards = has_bug!(env.port, NodesCombinedBackwards);
         let mixed = has_bug!(env.port, RoundsAreMixed);
-        for number in 0..MAX_NODES {
-            let queue = &mut self.added[if backwards { MAX_NODES - 1 - number } else { number }];
+        let nodes = self.added.len();
+        for number in 0..nodes {
+            let queue = &mut self.added[if backwards { nodes - 1 - number } else { number }];
             while let Some(added) = queue.get(0).filter(|added| added.parity == parity || mixed) {
                 queue.pop();
                 let site = env.site(added.addr);

@@ -9,12 +9,12 @@
 //! rewriter's own code, the runtime inside it and the mapped input included. `own_peak_per_text` leaves out what is mapped from
 //! files, which the kernel can take back at any time.
 
-use blizzard::base::memory::{Mapped, give_back_large_blocks};
+use blizzard::base::memory::{MappedFile, give_back_large_blocks};
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::base::output_file::AtomicFile;
 use blizzard::pipeline;
 use blizzard::read::elf::identify;
-use blizzard::read::image::Kind;
+use blizzard::read::image::ProgramKind;
 use blizzard::write::file::LibraryRecord;
 use sha2::{Digest, Sha256};
 use std::io::Read;
@@ -37,7 +37,7 @@ fn main() {
 
 fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
     let name = file.display().to_string();
-    let input = match std::fs::File::open(file).and_then(|file| Mapped::of(&file, &name)) {
+    let input = match std::fs::File::open(file).and_then(|file| MappedFile::of(&file, &name)) {
         Ok(input) => input,
         Err(e) => return println!("{}", serde_json::json!({ "file": name, "error": e.to_string() })),
     };
@@ -47,7 +47,7 @@ fn figures(file: &Path, options: &Options, folder: Option<&Path>) {
     let mut out = AtomicFile::new(&path, 0o755);
     let start = cpu_seconds();
     let report = match identify(&input, &name) {
-        Ok(Kind::Library) => pipeline::rewrite_library_to(&input, &name, options, &mut out),
+        Ok(ProgramKind::Library) => pipeline::rewrite_library_to(&input, &name, options, &mut out),
         _ => pipeline::rewrite_program(&input, &name, options, &LibraryRecord::none(), &mut out),
     };
     let seconds = cpu_seconds() - start;

@@ -1,15 +1,15 @@
 //! The stages, in order.
 //!
-//! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`Sink`],
+//! Input: the bytes of a program or library, [`Options`], for a program its runtime and where its libraries are. Output: the rewritten file in a [`OutputSink`],
 //! and a [`Report`]; or all refusals in one error. **Invariant**: each stage's data are given back when the last reader is done: a compiler has five
 //! million instructions.
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
-use crate::base::learnt::Sites;
-use crate::base::memory::Bytes;
+use crate::base::learnt::LearntSites;
+use crate::base::memory::InputBytes;
 use crate::base::options::{Options, Poll};
-use crate::base::output_file::{self, Sink};
+use crate::base::output_file::{self, OutputSink};
 use crate::decode::explore::Explorer;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
@@ -25,15 +25,15 @@ use crate::graph::computed_targets::Computed;
 use crate::graph::jump_table::JumpTable;
 use crate::graph::table_search;
 use crate::insert::block_recorder::{self, Recorder};
-use crate::insert::code::Code;
+use crate::insert::code::EmittedCode;
 use crate::insert::guard;
-use crate::plan::checks::{self, Counts, Plan, Polls};
+use crate::plan::checks::{self, CheckPlan, PassCounts, Polls};
 use crate::plan::decision::{Decision, Decisions};
 use crate::plan::loop_tests::Strip;
 use crate::plan::{passes, polls, strips};
 use crate::read::elf::{self, identify};
 use crate::read::frames::{self, frame_input};
-use crate::read::image::{Image, Kind};
+use crate::read::image::{Image, ProgramKind};
 use crate::read::rewritten::is_rewritten;
 use crate::write::file::{self, LibraryRecord, Program};
 use crate::write::new_addresses;
@@ -56,12 +56,12 @@ pub struct Rewritten {
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'x> {
     pub options: &'x Options,
-    pub learnt: &'x Sites,
+    pub learnt: &'x LearntSites,
 }
 
 impl<'x> From<&'x Options> for Request<'x> {
     fn from(options: &'x Options) -> Self {
-        Request { options, learnt: Sites::NONE }
+        Request { options, learnt: LearntSites::NONE }
     }
 }
 
@@ -88,7 +88,7 @@ pub struct Report {
     pub learnt: u64,
     pub learnt_untested: u64,
     /// What the optimiser's passes did.
-    pub optimiser: Counts,
+    pub optimiser: PassCounts,
     pub jump_tables: usize,
     pub unresolved_jumps: usize,
     pub springboards: usize,
@@ -124,7 +124,7 @@ pub struct Analysed<'a> {
 }
 
 /// What is known of registers at each block, where something is inserted.
-pub struct Registers {
+pub struct RegisterFacts {
     stack: StackRegs,
     live: Liveness,
     /// Solved where sequences may use it.
@@ -133,10 +133,10 @@ pub struct Registers {
 
 impl Analysed<'_> {
     /// Finds what registers hold; `asked`: whether anybody asks. Only inserted sequences and reports do. `red_zone`: whether sequences may keep theirs there.
-    pub fn registers(&self, asked: bool, red_zone: bool) -> Registers {
+    pub fn registers(&self, asked: bool, red_zone: bool) -> RegisterFacts {
         let Analysed { image, insns, cfg, computed, facts, frames } = self;
         if !asked {
-            return Registers {
+            return RegisterFacts {
                 stack: StackRegs::least(cfg),
                 live: Liveness::unknown(cfg),
                 red_zone: RedZone::default(),
@@ -144,7 +144,7 @@ impl Analysed<'_> {
         }
         let conventions = conventions::find(image, insns, cfg, facts, frames);
         image.give_back();
-        Registers {
+        RegisterFacts {
             stack: StackRegs::solve(cfg, facts, computed),
             live: Liveness::solve(cfg, facts, &conventions),
             red_zone: if red_zone { RedZone::solve(image, cfg, insns, facts, frames) } else { RedZone::default() },
@@ -152,16 +152,16 @@ impl Analysed<'_> {
     }
 
     /// Decides everything.
-    pub fn plan(&self, registers: &Registers, options: &Options) -> Plan {
+    pub fn plan(&self, registers: &RegisterFacts, options: &Options) -> CheckPlan {
         let Analysed { image, insns, cfg, computed, facts, .. } = self;
-        let Registers { stack, live, .. } = registers;
-        passes::run(&checks::Input { image, insns, cfg, computed, facts, stack, live, options })
+        let RegisterFacts { stack, live, .. } = registers;
+        passes::run(&checks::PassInput { image, insns, cfg, computed, facts, stack, live, options })
     }
 
     /// Of guarded code: the loops of plain code that have copies without tests.
-    fn copied_loops(&self, registers: &Registers, decisions: &Decisions, options: &Options) -> Vec<Strip> {
+    fn copied_loops(&self, registers: &RegisterFacts, decisions: &Decisions, options: &Options) -> Vec<Strip> {
         let Analysed { image, insns, cfg, computed, facts, .. } = self;
-        let Registers { stack, live, red_zone, .. } = registers;
+        let RegisterFacts { stack, live, red_zone, .. } = registers;
         let options = &Options { screens: false, ..*options };
         let mut reader = Reader::new(image, insns);
         let mut insn = Instruction::default();
@@ -170,19 +170,19 @@ impl Analysed<'_> {
             let bytes = reader.decode(id, &mut insn);
             guard::is_aliased(&insn, &decisions.get(id), None, bytes)
         };
-        let input = checks::Input { image, insns, cfg, computed, facts, stack, live, options };
+        let input = checks::PassInput { image, insns, cfg, computed, facts, stack, live, options };
         strips::of_guarded(&input, decisions, red_zone, reaches)
     }
 
     /// Of guarded code: the polls of plain code.
-    fn polls_of_learnt(&self, registers: &Registers, decisions: &Decisions, options: &Options) -> Polls {
+    fn polls_of_learnt(&self, registers: &RegisterFacts, decisions: &Decisions, options: &Options) -> Polls {
         let Analysed { image, insns, cfg, computed, facts, .. } = self;
-        let Registers { stack, live, .. } = registers;
-        polls::of_learnt(&checks::Input { image, insns, cfg, computed, facts, stack, live, options }, decisions)
+        let RegisterFacts { stack, live, .. } = registers;
+        polls::of_learnt(&checks::PassInput { image, insns, cfg, computed, facts, stack, live, options }, decisions)
     }
 
     /// What the emission must know; takes from the plan what it alone reads.
-    pub fn script(&self, registers: &Registers, plan: &mut Plan, options: &Options) -> Script {
+    pub fn script(&self, registers: &RegisterFacts, plan: &mut CheckPlan, options: &Options) -> Script {
         let Analysed { insns, cfg, computed, facts, .. } = self;
         let dwords = if options.inserts() && options.screens {
             DwordRegs::solve(cfg, facts, computed)
@@ -190,7 +190,7 @@ impl Analysed<'_> {
             DwordRegs::least(cfg)
         };
         let (dwords, red_zone) = (&dwords, &registers.red_zone);
-        let input = script::Input { insns, cfg, facts, dwords, live: &registers.live, red_zone, options };
+        let input = script::ScriptInput { insns, cfg, facts, dwords, live: &registers.live, red_zone, options };
         Script::write(&input, plan)
     }
 }
@@ -199,7 +199,7 @@ impl Analysed<'_> {
 ///
 /// # Errors
 /// What is wrong with the input.
-pub fn analyse<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Analysed<'a>> {
+pub fn analyse<'a>(input: impl Into<InputBytes<'a>>, name: &str) -> Result<Analysed<'a>> {
     let image = elf::read(input, name)?;
     refuse_rewritten(&image)?;
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
@@ -259,7 +259,7 @@ fn explore(image: &Image, frame_info: &frames::FrameInfo) -> (Insns, Vec<JumpTab
 /// # Errors
 /// What it is instead.
 pub fn expect_program(input: &[u8], name: &str) -> Result<()> {
-    if identify(input, name)? == Kind::Library {
+    if identify(input, name)? == ProgramKind::Library {
         return Err(
             Error::new(format!("{name}: is a shared library, not a program")).help("give the program that loads it")
         );
@@ -271,7 +271,7 @@ pub fn expect_program(input: &[u8], name: &str) -> Result<()> {
 ///
 /// # Errors
 /// What is wrong with the input, or the list of refusals.
-pub fn rewrite<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
+pub fn rewrite<'a>(input: impl Into<InputBytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
     in_memory(|sink| rewrite_program(input, name, options, &LibraryRecord::none(), sink))
 }
 
@@ -279,7 +279,7 @@ pub fn rewrite<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -
 ///
 /// # Errors
 /// As [`rewrite`].
-pub fn rewrite_library<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
+pub fn rewrite_library<'a>(input: impl Into<InputBytes<'a>>, name: &str, options: &Options) -> Result<Rewritten> {
     in_memory(|sink| rewrite_library_to(input, name, options, sink))
 }
 
@@ -287,7 +287,7 @@ pub fn rewrite_library<'a>(input: impl Into<Bytes<'a>>, name: &str, options: &Op
 ///
 /// # Errors
 /// Those of `rewrite`.
-pub fn in_memory(rewrite: impl FnOnce(&mut dyn Sink) -> Result<Report>) -> Result<Rewritten> {
+pub fn in_memory(rewrite: impl FnOnce(&mut dyn OutputSink) -> Result<Report>) -> Result<Rewritten> {
     let mut bytes = Vec::new();
     let report = rewrite(&mut bytes)?;
     Ok(Rewritten { bytes, report })
@@ -298,11 +298,11 @@ pub fn in_memory(rewrite: impl FnOnce(&mut dyn Sink) -> Result<Report>) -> Resul
 /// # Errors
 /// As [`rewrite`], or that nothing can be written to the sink.
 pub fn rewrite_program<'a, 'r>(
-    input: impl Into<Bytes<'a>>,
+    input: impl Into<InputBytes<'a>>,
     name: &str,
     request: impl Into<Request<'r>>,
     libraries: &LibraryRecord,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<Report> {
     let request = request.into();
     rewrite_with_runtime(input, name, request, libraries, &Blob::of(request.options.access)?, sink)
@@ -313,12 +313,12 @@ pub fn rewrite_program<'a, 'r>(
 /// # Errors
 /// As [`rewrite_program`].
 pub fn rewrite_with_debug_file<'a, 'r>(
-    input: impl Into<Bytes<'a>>,
+    input: impl Into<InputBytes<'a>>,
     debug_file: &'a [u8],
     name: &str,
     request: impl Into<Request<'r>>,
     libraries: &LibraryRecord,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<Report> {
     let (input, request) = (input.into(), request.into());
     expect_program(input.all, name)?;
@@ -336,12 +336,12 @@ pub fn rewrite_with_debug_file<'a, 'r>(
 /// # Errors
 /// As [`rewrite_program`].
 pub fn rewrite_with_runtime<'a, 'r>(
-    input: impl Into<Bytes<'a>>,
+    input: impl Into<InputBytes<'a>>,
     name: &str,
     request: impl Into<Request<'r>>,
     libraries: &LibraryRecord,
     blob: &Blob,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<Report> {
     let input = input.into();
     expect_program(input.all, name)?;
@@ -353,11 +353,11 @@ fn build_program<'a>(
     analyse: impl Fn() -> Result<Analysed<'a>>,
     request: Request,
     program: &Program,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<Report> {
     let mut analysed = analyse()?;
     if analysed.image.in_front > 0 {
-        let trial = build(analysed, request, Some(program), &mut output_file::Dropped)?;
+        let trial = build(analysed, request, Some(program), &mut output_file::MeasuredOnly)?;
         analysed = analyse()?;
         // A page between them keeps the last new address from being 2^64.
         analysed.image.in_front = trial.new_span + 4096;
@@ -370,16 +370,16 @@ fn build_program<'a>(
 /// # Errors
 /// As [`rewrite_program`].
 pub fn rewrite_library_to<'a, 'r>(
-    input: impl Into<Bytes<'a>>,
+    input: impl Into<InputBytes<'a>>,
     name: &str,
     request: impl Into<Request<'r>>,
-    sink: &mut dyn Sink,
+    sink: &mut dyn OutputSink,
 ) -> Result<Report> {
     build(analyse(input, name)?, request.into(), None, sink)
 }
 
 /// The accesses that plain code tests because it has learnt of them; `all`: as if it had learnt of each.
-fn learnable(insns: &Insns, versions: &Versions, plan: &Plan, learnt: &Sites, all: bool) -> Vec<InsnId> {
+fn learnable(insns: &Insns, versions: &Versions, plan: &CheckPlan, learnt: &LearntSites, all: bool) -> Vec<InsnId> {
     let is_learnable =
         |&id: &InsnId| versions.has_full(id) && guard::is_learnable(&plan.decisions.get(id), insns.flow(id));
     if all {
@@ -389,7 +389,7 @@ fn learnable(insns: &Insns, versions: &Versions, plan: &Plan, learnt: &Sites, al
 }
 
 /// The stages behind the analyses.
-fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: &mut dyn Sink) -> Result<Report> {
+fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: &mut dyn OutputSink) -> Result<Report> {
     let Request { options, learnt } = request;
     let suspects = suspects(&analysed.image, &analysed.insns);
     let registers = analysed.registers(options.inserts(), options.red_zone);
@@ -424,7 +424,7 @@ fn build(analysed: Analysed, request: Request, program: Option<&Program>, sink: 
     let unresolved = cfg.ids().filter(|b| matches!(cfg.blocks[b.ix()].end(), End::FramedJmp | End::UnknownJmp)).count();
     let loops = if options.blocks { block_recorder::loops(insns, &cfg) } else { Vec::new() };
     let tables = take_tables(cfg);
-    let Plan { decisions, checks: _, strips, ranges, claims, regions, polls, counts, fuel } = plan;
+    let CheckPlan { decisions, checks: _, strips, ranges, claims, regions, polls, counts, fuel } = plan;
     drop((decisions, polls));
     let recorder = Recorder::new(options.blocks, false);
     let full = plain.is_some();
@@ -534,7 +534,7 @@ fn refuse_rewritten(image: &Image) -> Result<()> {
 }
 
 /// All refusals of all stages, in one error.
-fn refuse(image: &Image, insns: &Insns, code: &Code) -> Result<()> {
+fn refuse(image: &Image, insns: &Insns, code: &EmittedCode) -> Result<()> {
     let mut refusals = code.refusals.clone();
     let mut add = |at: Vaddr, reason: &str| {
         refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });

@@ -13,7 +13,7 @@ use crate::workloads::Workload;
 use crate::{installed, must, sources};
 use blizzard::launch::leftovers;
 use blizzard::launch::signals::Signals;
-use blizzard::reports::overhead::process::{End, Extra, Job, Printed, Replay};
+use blizzard::reports::overhead::process::{Extra, MeasuredJob, Printed, Replay, RunEnd};
 use blizzard::reports::overhead::variants::Spread;
 use std::ffi::OsString;
 use std::fs::File;
@@ -52,7 +52,7 @@ struct Stalker {
 /// One tool's way of running a workload.
 struct Way {
     program: PathBuf,
-    job: Job,
+    job: MeasuredJob,
     /// The file that says how much processor time counts, if not all of it does.
     seconds: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ impl Tools {
         let way = |program: &Path, before: &[OsString]| {
             let args = before.iter().chain(&workload.args).cloned().collect();
             let input = Some(Arc::clone(input));
-            let job = Job { arg0: program.as_os_str().to_owned(), args, input, limit: Some(LIMIT) };
+            let job = MeasuredJob { arg0: program.as_os_str().to_owned(), args, input, limit: Some(LIMIT) };
             Way { program: program.to_owned(), job, seconds: None }
         };
         let valgrind = |options: &[&str]| {
@@ -117,10 +117,10 @@ impl Way {
         let extra = Extra { env: Some(("ASAN_OPTIONS", "detect_leaks=0".to_owned())), ..Extra::default() };
         let run = self.job.run(&self.program, signals, &extra).map_err(|e| e.to_string())?;
         match run.end {
-            End::Ended(status) if status.success() => {}
-            End::Ended(status) => return Err(format!("fails: {status}")),
-            End::TimeOut => return Err(format!("has not ended after {} s", LIMIT.as_secs())),
-            End::Interrupted(signal) => return Err(format!("stopped by signal {signal}")),
+            RunEnd::Ended(status) if status.success() => {}
+            RunEnd::Ended(status) => return Err(format!("fails: {status}")),
+            RunEnd::TimeOut => return Err(format!("has not ended after {} s", LIMIT.as_secs())),
+            RunEnd::Interrupted(signal) => return Err(format!("stopped by signal {signal}")),
         }
         let Some(path) = &self.seconds else { return Ok((run.cpu().as_secs_f64(), run.stdout)) };
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -44,14 +44,14 @@ impl fmt::Display for Object {
 
 /// How often accesses of one object have faulted, by their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sites {
+pub struct LearntSites {
     pub name: String,
     faults: BTreeMap<Vaddr, u64>,
 }
 
-impl Sites {
+impl LearntSites {
     /// Nothing has been learnt.
-    pub const NONE: &'static Sites = &Sites { name: String::new(), faults: BTreeMap::new() };
+    pub const NONE: &'static LearntSites = &LearntSites { name: String::new(), faults: BTreeMap::new() };
 
     pub fn is_empty(&self) -> bool {
         self.faults.is_empty()
@@ -79,7 +79,7 @@ impl Sites {
 
 /// What is known of some objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Knowledge(BTreeMap<Object, Sites>);
+pub struct Knowledge(BTreeMap<Object, LearntSites>);
 
 impl Knowledge {
     /// Reads the text; `path` is used in messages.
@@ -108,7 +108,7 @@ impl Knowledge {
                 if at.is_some_and(|before| before >= object) {
                     return Err(wrong(number, "objects do not ascend"));
                 }
-                knowledge.0.insert(object, Sites { name: name.to_owned(), ..Sites::default() });
+                knowledge.0.insert(object, LearntSites { name: name.to_owned(), ..LearntSites::default() });
                 at = Some(object);
                 continue;
             }
@@ -141,16 +141,16 @@ impl Knowledge {
     }
 
     /// What is known of an object.
-    pub fn of(&self, object: Object) -> &Sites {
-        self.0.get(&object).unwrap_or(Sites::NONE)
+    pub fn of(&self, object: Object) -> &LearntSites {
+        self.0.get(&object).unwrap_or(LearntSites::NONE)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (Object, &Sites)> {
+    pub fn all(&self) -> impl Iterator<Item = (Object, &LearntSites)> {
         self.0.iter().map(|(&object, sites)| (object, sites))
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.values().all(Sites::is_empty)
+        self.0.values().all(LearntSites::is_empty)
     }
 
     /// The accesses of all objects but one, without how often they have faulted: equal for whoever knows of the same.

@@ -1,7 +1,7 @@
 //! How the rewriter holds large things: inputs are mapped, and given back when a stage has read them; large blocks go back to the kernel
 //! when they are freed.
 //!
-//! Input: open files. Output: their bytes ([`Mapped`], [`Bytes`]).
+//! Input: open files. Output: their bytes ([`MappedFile`], [`InputBytes`]).
 //!
 //! Invariant: the only `unsafe` of the stages is here.
 
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The bytes of a file, mapped: the kernel can take their memory back at any time.
 ///
-/// Whoever changes the file meanwhile changes what is read, so what was made of it counts only if [`Mapped::is_unchanged`] says so behind it.
+/// Whoever changes the file meanwhile changes what is read, so what was made of it counts only if [`MappedFile::is_unchanged`] says so behind it.
 /// Where a part of it cannot be read any more, because the file was truncated or its disk fails, the process says so and ends with status 1.
 #[derive(Debug)]
-pub struct Mapped {
+pub struct MappedFile {
     bytes: Held,
     file: File,
     before: State,
@@ -43,12 +43,12 @@ fn state(file: &File) -> io::Result<State> {
     Ok((m.size(), [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()]))
 }
 
-impl Mapped {
+impl MappedFile {
     /// Maps all of `file`, which messages call `name`.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn of(file: &File, name: &str) -> io::Result<Mapped> {
+    pub fn of(file: &File, name: &str) -> io::Result<MappedFile> {
         let before = state(file)?;
         let own = file.try_clone()?;
         let read = || {
@@ -69,7 +69,7 @@ impl Mapped {
                 None => read()?,
             }
         };
-        Ok(Mapped { bytes, file: own, before })
+        Ok(MappedFile { bytes, file: own, before })
     }
 
     /// Gives back the memory of what has been read. What is read again comes from the file again.
@@ -104,7 +104,7 @@ fn has_changed(name: &str) -> Error {
     Error::new(format!("{name}: has changed while it was read")).help("try again when nothing writes to it")
 }
 
-impl Deref for Mapped {
+impl Deref for MappedFile {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.bytes {
@@ -211,33 +211,33 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
 
 /// The bytes of an input, wherever they are.
 #[derive(Clone, Copy, Debug)]
-pub struct Bytes<'a> {
+pub struct InputBytes<'a> {
     pub all: &'a [u8],
-    mapped: Option<&'a Mapped>,
+    mapped: Option<&'a MappedFile>,
 }
 
-impl Bytes<'_> {
+impl InputBytes<'_> {
     /// Gives back the memory of those that have been read, if they can be read again.
     pub fn give_back(self) {
         self.mapped.inspect(|mapped| mapped.give_back());
     }
 }
 
-impl<'a> From<&'a Mapped> for Bytes<'a> {
-    fn from(mapped: &'a Mapped) -> Self {
-        Bytes { all: mapped, mapped: Some(mapped) }
+impl<'a> From<&'a MappedFile> for InputBytes<'a> {
+    fn from(mapped: &'a MappedFile) -> Self {
+        InputBytes { all: mapped, mapped: Some(mapped) }
     }
 }
 
-impl<'a> From<&'a [u8]> for Bytes<'a> {
+impl<'a> From<&'a [u8]> for InputBytes<'a> {
     fn from(all: &'a [u8]) -> Self {
-        Bytes { all, mapped: None }
+        InputBytes { all, mapped: None }
     }
 }
 
-impl<'a> From<&'a Vec<u8>> for Bytes<'a> {
+impl<'a> From<&'a Vec<u8>> for InputBytes<'a> {
     fn from(all: &'a Vec<u8>) -> Self {
-        Bytes { all, mapped: None }
+        InputBytes { all, mapped: None }
     }
 }
 
@@ -265,12 +265,12 @@ mod tests {
         let path = folder.path().join("f");
         for bytes in [&b""[..], b"x", &[7; 10_000]] {
             std::fs::write(&path, bytes).unwrap();
-            let mapped = Mapped::of(&File::open(&path).unwrap(), "f").unwrap();
+            let mapped = MappedFile::of(&File::open(&path).unwrap(), "f").unwrap();
             assert_eq!(&mapped[..], bytes);
             assert!(mapped.is_unchanged());
             // What was given back is there again.
-            Bytes::from(&mapped).give_back();
-            assert_eq!(Bytes::from(&mapped).all, bytes);
+            InputBytes::from(&mapped).give_back();
+            assert_eq!(InputBytes::from(&mapped).all, bytes);
             std::fs::OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(b"more")).unwrap();
             assert!(!mapped.is_unchanged());
         }
@@ -281,11 +281,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, [7; 100]).unwrap();
-        let map = || Mapped::of(&File::open(&path).unwrap(), "f").unwrap();
-        let all: Vec<Mapped> = (0..SLOTS.len() + 2).map(|_| map()).collect();
+        let map = || MappedFile::of(&File::open(&path).unwrap(), "f").unwrap();
+        let all: Vec<MappedFile> = (0..SLOTS.len() + 2).map(|_| map()).collect();
         assert!(all.iter().all(|m| m[..] == [7; 100] && m.is_unchanged()));
         assert!(matches!(all.last().unwrap().bytes, Held::Read(_)));
-        let watched = |m: &Mapped| matches!(m.bytes, Held::Mapped { .. });
+        let watched = |m: &MappedFile| matches!(m.bytes, Held::Mapped { .. });
         assert!(all.iter().any(watched));
         drop(all);
         assert!(watched(&map()));

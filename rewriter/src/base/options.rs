@@ -18,7 +18,7 @@ pub enum Checks {
 
 /// Who keeps accesses from shared memory that may not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
-pub enum Access {
+pub enum AccessMode {
     /// A test in front of each access.
     Tests,
     /// Memory that faults: code has no tests until it touches shared memory.
@@ -37,7 +37,7 @@ pub enum Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     pub checks: Checks,
-    pub access: Access,
+    pub access: AccessMode,
     pub poll: Poll,
     /// Inserted checks and polls count themselves (exact, slower).
     pub count: bool,
@@ -73,7 +73,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             checks: Checks::All,
-            access: Access::Tests,
+            access: AccessMode::Tests,
             poll: Poll::Backedge,
             count: false,
             blocks: false,
@@ -96,7 +96,7 @@ impl Default for Options {
 impl Options {
     /// The default ones, with a test in front of each access.
     pub fn tests() -> Options {
-        Options { access: Access::Tests, ..Options::default() }
+        Options { access: AccessMode::Tests, ..Options::default() }
     }
 
     /// Whether anything is inserted into the code.
@@ -107,7 +107,7 @@ impl Options {
     /// Those of the plain version of guarded code, and of its code that exists once. A signal may be answered at each of its instructions: it needs no polls.
     pub fn plain_version(&self) -> Option<Options> {
         let plain = Options { checks: Checks::None, poll: Poll::None, ..*self };
-        (self.access == Access::Guard).then_some(plain)
+        (self.access == AccessMode::Guard).then_some(plain)
     }
 
     /// The options as one word, for names of files.
@@ -151,7 +151,7 @@ impl Options {
         };
         Some(Options {
             checks: Checks::from_str(checks, false).ok()?,
-            access: Access::from_str(access, false).ok()?,
+            access: AccessMode::from_str(access, false).ok()?,
             poll: Poll::from_str(poll, false).ok()?,
             count: bit(count)?,
             blocks: bit(blocks)?,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// A file while it is written.
-pub trait Sink {
+pub trait OutputSink {
     /// Puts `bytes` at offset `at`; what lies between the end so far and `at` becomes zeros.
     ///
     /// # Errors
@@ -38,9 +38,9 @@ pub trait Sink {
 
 /// Nothing is kept: what is written is only to be measured.
 #[derive(Debug)]
-pub struct Dropped;
+pub struct MeasuredOnly;
 
-impl Sink for Dropped {
+impl OutputSink for MeasuredOnly {
     fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Sink for Dropped {
     }
 }
 
-impl Sink for Vec<u8> {
+impl OutputSink for Vec<u8> {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let at = at as usize;
         if self.len() < at {
@@ -237,7 +237,7 @@ impl Drop for AtomicFile {
     }
 }
 
-impl Sink for AtomicFile {
+impl OutputSink for AtomicFile {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let done = self.open().and_then(|file| file.write_all_at(bytes, at));
         self.note(done)
@@ -318,7 +318,7 @@ mod tests {
     }
 
     /// Pieces in any order, overlapping, with a hole.
-    fn fill(sink: &mut dyn Sink) -> Vec<u8> {
+    fn fill(sink: &mut dyn OutputSink) -> Vec<u8> {
         sink.write_at(6, b"gh").unwrap();
         sink.write_at(0, b"abXX").unwrap();
         sink.write_at(2, b"cd").unwrap();

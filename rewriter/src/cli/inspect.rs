@@ -7,10 +7,10 @@ use crate::base::learnt::{Knowledge, Object};
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::input;
 use crate::cli::shared::print::print;
-use crate::plan::checks::Counts;
+use crate::plan::checks::PassCounts;
 use crate::read::rewritten;
-use crate::reports::decisions::{self, Report, Totals};
-use crate::reports::inspect::{self, Accesses, Inspection, word};
+use crate::reports::decisions::{self, DecisionsReport, Totals};
+use crate::reports::inspect::{self, AccessCounts, Inspection, word};
 use crate::reports::learnt;
 use crate::store::cache::Cache;
 use crate::store::knowledge;
@@ -84,7 +84,7 @@ fn json(report: &impl Serialize) -> Result<String> {
 }
 
 /// The decisions as text: sums, then a table for each function.
-fn render_decisions(report: &Report) -> String {
+fn render_decisions(report: &DecisionsReport) -> String {
     let Totals { checked, gates, unchecked, refused, polls, strips, stack_tests, counters } = &report.totals;
     let mut out = format!(
         "{}: checked {checked}, by the runtime {gates}, unchecked {}, refused {refused}; polls {polls}, loops tested at once {strips}, \
@@ -139,7 +139,7 @@ fn render(inspection: &Inspection) -> String {
         out.push_str(text.trim_end());
         out.push('\n');
     };
-    let Accesses { checked_loads, checked_stores, by_runtime, polls, exempt } = &inspection.accesses;
+    let AccessCounts { checked_loads, checked_stores, by_runtime, polls, exempt } = &inspection.accesses;
     line(format!(
         "{}: {} bytes of code, {} instructions, {} functions",
         inspection.program,
@@ -148,7 +148,7 @@ fn render(inspection: &Inspection) -> String {
         inspection.functions.len()
     ));
     line(format!("  checked     {checked_loads} loads, {checked_stores} stores"));
-    let Counts {
+    let PassCounts {
         merged,
         strips,
         stripped,
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn sums_functions_and_refusals_are_shown() {
-        let accesses = Accesses {
+        let accesses = AccessCounts {
             checked_loads: 3,
             checked_stores: 2,
             by_runtime: 1,
@@ -239,7 +239,7 @@ mod tests {
             instructions: 30,
             functions: vec![function],
             accesses,
-            optimiser: Counts {
+            optimiser: PassCounts {
                 merged: 2,
                 strips: 1,
                 stripped: 2,

@@ -19,10 +19,10 @@ use crate::launch::signals::Signals;
 use crate::launch::{leftovers, sys};
 use crate::read::rewritten;
 use crate::reports::overhead::counts::{self, Counted};
-use crate::reports::overhead::measure::{LONG, Plan, Timing, check_counting, measure};
-use crate::reports::overhead::process::{Job, Replay};
+use crate::reports::overhead::measure::{LONG, MeasurePlan, Timing, check_counting, measure};
+use crate::reports::overhead::process::{MeasuredJob, Replay};
 use crate::reports::overhead::render::command_line;
-use crate::reports::overhead::report::{CodeSize, Report};
+use crate::reports::overhead::report::{CodeSize, OverheadReport};
 use crate::reports::overhead::setting::Setting;
 use crate::reports::overhead::variants::Variant;
 use crate::reports::overhead::{hot_spots, html, render};
@@ -98,7 +98,7 @@ impl OverheadCommand {
             programs.push((variant, program));
             sizes.push(size);
         }
-        let job = Job {
+        let job = MeasuredJob {
             arg0: name.clone(),
             args: args.to_vec(),
             input: standard_input()?,
@@ -118,12 +118,12 @@ impl OverheadCommand {
         let own = std::iter::once("blizzard".to_owned());
         let line: Vec<String> = own.chain(words(&std::env::args_os().skip(1).collect::<Vec<_>>())).collect();
         let setting = Setting::now(command_line(&line), overview::version(commit));
-        let plan = Plan { variants: &programs, job, runs: self.runs, name: &shown };
+        let plan = MeasurePlan { variants: &programs, job, runs: self.runs, name: &shown };
         let mut timing = measure(&plan, &mut signals)?;
         let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
         let added = counted.as_ref().map(hot_spots::counts);
         let (counts, files) = added.map_or((None, None), |(counts, files)| (Some(counts), Some(files)));
-        let report = Report { program: shown, args: words(args), setting, code_bytes: sizes, timing, counts };
+        let report = OverheadReport { program: shown, args: words(args), setting, code_bytes: sizes, timing, counts };
         if let Some(path) = &self.html {
             let page = html::page(&report, counted.as_ref().zip(files.as_ref()));
             write_report(path, page.as_bytes())
@@ -146,11 +146,11 @@ impl OverheadCommand {
     }
 
     /// A variant's program file, and how large its code is.
-    fn prepare(&self, input: &input::Input, variant: Variant) -> Result<(PathBuf, CodeSize)> {
+    fn prepare(&self, input: &input::InputFile, variant: Variant) -> Result<(PathBuf, CodeSize)> {
         self.prepare_with(input, variant, Options::tests())
     }
 
-    fn prepare_with(&self, input: &input::Input, variant: Variant, base: Options) -> Result<(PathBuf, CodeSize)> {
+    fn prepare_with(&self, input: &input::InputFile, variant: Variant, base: Options) -> Result<(PathBuf, CodeSize)> {
         let Some(options) = variant.options(&base) else {
             let path = std::path::absolute(&input.path).unwrap_or_else(|_| input.path.clone());
             return Ok((path, CodeSize::default()));
@@ -163,7 +163,7 @@ impl OverheadCommand {
         Ok((made.program, size))
     }
 
-    fn render(&self, report: &Report) -> Result<String> {
+    fn render(&self, report: &OverheadReport) -> Result<String> {
         if !self.json {
             return Ok(render::text(report));
         }
@@ -174,7 +174,7 @@ impl OverheadCommand {
 }
 
 /// The counting run, and another one to see whether the program goes the same way each time, unless that takes long.
-fn count_twice(plan: &Plan, program: &Path, signals: &mut Signals, timing: &mut Timing) -> Result<Counted> {
+fn count_twice(plan: &MeasurePlan, program: &Path, signals: &mut Signals, timing: &mut Timing) -> Result<Counted> {
     let original = &plan.variants[0].1;
     let once = |signals: &mut Signals| {
         let counted = counts::count(program, original, &plan.job, signals)?;

@@ -4,17 +4,17 @@
 //! **Invariant**: the input is never overwritten.
 
 use crate::base::error::{Error, Result};
-use crate::base::learnt::{Knowledge, Object, Sites};
+use crate::base::learnt::{Knowledge, LearntSites, Object};
 use crate::base::messages;
-use crate::base::options::{Access, Options};
+use crate::base::options::{AccessMode, Options};
 use crate::base::output_file::AtomicFile;
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::cli::shared::{debug_file, input, input::Input};
+use crate::cli::shared::{debug_file, input, input::InputFile};
 use crate::pipeline::{self, Request};
 use crate::read::rewritten;
 use crate::reports::learnt;
-use crate::store::closure::Source;
+use crate::store::closure::ClosureSource;
 use crate::store::library_search::expect_libraries;
 use clap::Args;
 use std::fs;
@@ -87,7 +87,9 @@ impl RewriteCommand {
                 let (options, source) = self.libraries.fitted_to(&input.bytes, asked, &learnt)?;
                 (options, source.of_original(&input.path))
             }
-            Some(_) => (rewritten::fitting(&input.bytes, asked), Source::Bundle(libraries::BUNDLE_FOLDER.to_owned())),
+            Some(_) => {
+                (rewritten::fitting(&input.bytes, asked), ClosureSource::Bundle(libraries::BUNDLE_FOLDER.to_owned()))
+            }
         };
         // The program first: what is wrong with it is said before its libraries are rewritten.
         // Whoever may read the program may run the output.
@@ -97,7 +99,7 @@ impl RewriteCommand {
         if self.bundle.is_some() {
             file = file.in_new_folder(0o777);
         }
-        let sites = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&input.bytes)) };
+        let sites = if learnt.is_empty() { LearntSites::NONE } else { learnt.of(Object::of(&input.bytes)) };
         let request = Request { options: &options, learnt: sites };
         let rewritten = match &debug {
             None => pipeline::rewrite_program(&input.bytes, &input.name, request, &source.record(), &mut file),
@@ -160,8 +162,8 @@ fn beside(program: &Path) -> PathBuf {
 ///
 /// # Errors
 /// It cannot be read, says nothing that can be understood, or speaks of other programs.
-fn known(path: &Path, input: &Input, added: &[PathBuf], options: Options) -> Result<Knowledge> {
-    if options.access != Access::Guard {
+fn known(path: &Path, input: &InputFile, added: &[PathBuf], options: Options) -> Result<Knowledge> {
+    if options.access != AccessMode::Guard {
         return Err(Error::new("--learnt is for --access guard: other code tests every access"));
     }
     let failed = |e: std::io::Error| Error::new(format!("{}: cannot be read", path.display())).because(e);

@@ -25,12 +25,12 @@ pub enum Sum {
     /// An address and a number of 64 bits.
     Address(Vaddr),
     /// An address and an entry of a table.
-    Entries(Table),
+    Entries(DistanceTable),
 }
 
 /// A table of distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct DistanceTable {
     /// What they are distances from.
     pub from: Vaddr,
     pub at: Vaddr,
@@ -38,7 +38,7 @@ pub struct Table {
     pub width: usize,
 }
 
-impl Table {
+impl DistanceTable {
     /// Where an entry leads.
     pub fn target(&self, entry: &[u8]) -> Vaddr {
         match *entry {
@@ -177,7 +177,7 @@ fn sum(a: Held, b: Held, out: &mut Vec<Sum>) -> Option<Held> {
             Some(Held::Address(a + n))
         }
         (Held::Address(from), Held::Entry { at, width }) | (Held::Entry { at, width }, Held::Address(from)) => {
-            out.push(Sum::Entries(Table { from, at, width }));
+            out.push(Sum::Entries(DistanceTable { from, at, width }));
             None
         }
         (Held::Number(a), Held::Number(b)) => Some(Held::Number(a.wrapping_add(b))),
@@ -218,16 +218,16 @@ mod tests {
         ];
         let code = code.concat();
         let insns = decoded(&code);
-        let table = Table { from: Vaddr(0x120e), at: Vaddr(0x110b), width: 2 };
+        let table = DistanceTable { from: Vaddr(0x120e), at: Vaddr(0x110b), width: 2 };
         assert_eq!(sums(&insns, false), [Sum::Entries(table)]);
         assert!(loads(&code[14..19]));
         assert!(is_added(&insns[2], &insns[3..]));
         assert!(!is_added(&insns[2], &insns[..2]));
         assert_eq!(table.target(&[0xff, 0xff]), Vaddr(0x120e + 0xffff));
-        assert_eq!(Table { width: 4, ..table }.target(&[0xff; 4]), Vaddr(0x120d));
+        assert_eq!(DistanceTable { width: 4, ..table }.target(&[0xff; 4]), Vaddr(0x120d));
         // movzx ecx, word [rdx*2 + 0x2000]; add rcx, 0x3000; of a file with fixed addresses
         let fixed = [0x0f, 0xb7, 0x0c, 0x55, 0, 0x20, 0, 0, 0x48, 0x81, 0xc1, 0, 0x30, 0, 0];
-        let table = Table { from: Vaddr(0x3000), at: Vaddr(0x2000), width: 2 };
+        let table = DistanceTable { from: Vaddr(0x3000), at: Vaddr(0x2000), width: 2 };
         assert_eq!(sums(&decoded(&fixed), true), [Sum::Entries(table)]);
         assert_eq!(sums(&decoded(&fixed), false), []);
         assert!(is_added(&decoded(&fixed)[0], &decoded(&fixed)[1..]));

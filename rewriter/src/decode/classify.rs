@@ -102,7 +102,7 @@ pub fn is_far(insn: &Instruction) -> bool {
 
 /// What it takes to emit an instruction elsewhere. All of a kind have one form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum EmitForm {
     /// It is copied as it is, wherever it stands.
     Plain,
     /// A jump, a call or an operand relative to the instruction itself.
@@ -111,26 +111,26 @@ pub(crate) enum Form {
     Other,
 }
 
-impl Form {
-    pub(crate) fn of(insn: &Instruction) -> Form {
+impl EmitForm {
+    pub(crate) fn of(insn: &Instruction) -> EmitForm {
         if insn.mnemonic() == Mnemonic::Syscall || is_padlock(insn) || is_constant_store(insn) {
-            return Form::Other;
+            return EmitForm::Other;
         }
         if direct_target(insn).is_some() {
             let long = insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near() || insn.is_call_near();
-            return if long { Form::Distance } else { Form::Other };
+            return if long { EmitForm::Distance } else { EmitForm::Other };
         }
         match insn.is_ip_rel_memory_operand() {
-            false => Form::Plain,
-            true if insn.memory_base() == Register::RIP => Form::Distance,
-            true => Form::Other,
+            false => EmitForm::Plain,
+            true if insn.memory_base() == Register::RIP => EmitForm::Distance,
+            true => EmitForm::Other,
         }
     }
 }
 
 /// Whether an instruction is copied as it is, wherever it stands.
 pub fn is_plain(insn: &Instruction) -> bool {
-    Form::of(insn) == Form::Plain
+    EmitForm::of(insn) == EmitForm::Plain
 }
 
 pub(crate) fn is_conditional_move(m: Mnemonic) -> bool {

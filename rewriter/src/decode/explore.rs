@@ -47,7 +47,7 @@ pub struct Explorer<'i, 'a> {
     /// Soft roots that turned out to be code.
     pub(super) wanted: BTreeSet<Vaddr>,
     /// What code puts into registers.
-    pub(super) named: Vec<Named>,
+    pub(super) named: Vec<HeldAddress>,
     /// How many of `named` have been followed.
     followed: usize,
     /// Instructions that load what may be added to an address.
@@ -78,7 +78,7 @@ pub struct Explorer<'i, 'a> {
 
 /// An address of an executable section in a register.
 #[derive(Clone, Copy)]
-pub(super) struct Named {
+pub(super) struct HeldAddress {
     /// The instruction that puts it there.
     pub(super) by: Vaddr,
     /// Behind it.
@@ -87,10 +87,10 @@ pub(super) struct Named {
     pub(super) at: Vaddr,
 }
 
-impl Named {
+impl HeldAddress {
     /// `insn` puts `at` into its first operand.
-    fn new(insn: &Instruction, at: Vaddr) -> Named {
-        Named { by: Vaddr(insn.ip()), next: Vaddr(insn.next_ip()), register: insn.op0_register(), at }
+    fn new(insn: &Instruction, at: Vaddr) -> HeldAddress {
+        HeldAddress { by: Vaddr(insn.ip()), next: Vaddr(insn.next_ip()), register: insn.op0_register(), at }
     }
 }
 
@@ -212,7 +212,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Looks what becomes of the addresses that code has put into registers.
     fn follow_names(&mut self) {
-        while let Some(&Named { next, register, at, .. }) = self.named.get(self.followed) {
+        while let Some(&HeldAddress { next, register, at, .. }) = self.named.get(self.followed) {
             self.followed += 1;
             if self.starts.binary_search(&at).is_ok() {
                 continue;
@@ -371,7 +371,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
             if self.image.exec_at(t).is_some() {
                 if insn.mnemonic() == Mnemonic::Lea {
                     self.soft.push(t);
-                    self.named.push(Named::new(insn, t));
+                    self.named.push(HeldAddress::new(insn, t));
                 } else {
                     self.data_refs.insert(t);
                     self.fixed_reads.push((Vaddr(insn.ip()), t));
@@ -385,7 +385,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
                     if self.image.exec_at(t).is_some() {
                         // Elsewhere it is more likely a number.
                         if insn.mnemonic() == Mnemonic::Mov && insn.op0_kind() == OpKind::Register {
-                            self.named.push(Named::new(insn, t));
+                            self.named.push(HeldAddress::new(insn, t));
                         }
                         self.soft.push(t);
                     }
@@ -516,7 +516,7 @@ impl<'i, 'a> Explorer<'i, 'a> {
 
     /// Takes the entries of a table of distances from some code for soft roots, as far as they lead to what may be code. So those of a jump table
     /// that the program might change (Free Pascal's are among its variables), which is none for [`crate::graph::table_search`].
-    fn take_entries(&mut self, table: &address_sums::Table) {
+    fn take_entries(&mut self, table: &address_sums::DistanceTable) {
         let variable = table.from == table.at && self.image.is_writable(table.at);
         if self.image.exec_at(table.from).is_none() && !variable {
             return;

@@ -5,7 +5,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::decode::address_index::AddressIndex;
-use crate::decode::explore::{Explorer, Named, code_start};
+use crate::decode::explore::{Explorer, HeldAddress, code_start};
 use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::insn_list::List;
 use crate::decode::insns::Insns;
@@ -94,7 +94,7 @@ impl Explorer<'_, '_> {
             ids
         };
         let (roots, starts) = (ids(&self.roots), ids(&self.starts));
-        let label = |n: &Named| Some(Label { at: out.at(n.at)?, by: out.at(n.by)? });
+        let label = |n: &HeldAddress| Some(Label { at: out.at(n.at)?, by: out.at(n.by)? });
         let mut labels: Vec<Label> = self.named.iter().filter_map(label).collect();
         labels.retain(|l| starts.binary_search(&l.at).is_err());
         labels.sort();

@@ -1,7 +1,7 @@
 //! What memory an instruction accesses, in the classes that the checks distinguish.
 //!
-//! Input: a decoded instruction. Output: [`Access`]. Nothing here decides what is checked; an instruction whose access is not
-//! understood yields [`Access::Unknown`] with the reason, which becomes a refusal. Source: SDM volume 2.
+//! Input: a decoded instruction. Output: [`InsnAccess`]. Nothing here decides what is checked; an instruction whose access is not
+//! understood yields [`InsnAccess::Unknown`] with the reason, which becomes a refusal. Source: SDM volume 2.
 
 use crate::decode::classify::{is_nested, is_padlock};
 use blizzard_contract::{VsibDesc, string_desc};
@@ -9,7 +9,7 @@ use iced_x86::{Code, CpuidFeature, Instruction, InstructionInfo, Mnemonic, OpAcc
 
 /// Bytes, direction and address of an ordinary access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct PlainAccess {
     pub bytes: u16,
     pub load: bool,
     pub store: bool,
@@ -18,12 +18,12 @@ pub struct Plain {
     /// The operand has a %gs override. Its base is zero where other nodes run, and nobody knows it elsewhere: a test may compare the address, but
     /// not look anything up by it.
     pub gs: bool,
-    pub at: Place,
+    pub at: AddressForm,
 }
 
 /// How the address is formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AddressForm {
     /// The explicit memory operand.
     Operand,
     /// The explicit memory operand plus the word that a bit offset register selects (bt, bts, btr, btc): register, bytes of a word.
@@ -36,14 +36,14 @@ pub enum Place {
 
 /// The memory accesses of one instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum InsnAccess {
     #[default]
     None,
     /// Pushes, pops, calls and returns: the stack only.
     ImplicitStack,
-    One(Plain),
+    One(PlainAccess),
     /// movdir64b, enqcmd: a 64-byte source operand and a 64-byte store.
-    Two(Plain, Plain),
+    Two(PlainAccess, PlainAccess),
     /// movs, stos, lods, scas, cmps: descriptor bits without the check bits.
     String {
         desc: u32,
@@ -63,16 +63,16 @@ fn has_base(insn: &Instruction) -> bool {
 }
 
 /// Classifies the accesses of `insn`.
-pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
+pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> InsnAccess {
     use Mnemonic as M;
     let explicit = (0..insn.op_count()).any(|op| insn.op_kind(op) == OpKind::Memory);
     if moves_segment_base(insn) {
-        return Access::Unknown("moves the base of %fs or %gs, by which accesses are told apart: use arch_prctl");
+        return InsnAccess::Unknown("moves the base of %fs or %gs, by which accesses are told apart: use arch_prctl");
     }
     match insn.mnemonic() {
         // It copies the frame pointers of the procedures around it from where rbp points to.
         M::Enter if is_nested(insn) => {
-            return Access::Unknown("frame of a nested procedure (enter with a level above 1)");
+            return InsnAccess::Unknown("frame of a nested procedure (enter with a level above 1)");
         }
         M::Movsb | M::Movsw | M::Movsq if insn.is_string_instruction() => return string(insn, string_desc::MOVS),
         // The SSE2 move and the string move share a name.
@@ -82,58 +82,61 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         M::Scasb | M::Scasw | M::Scasd | M::Scasq => return string(insn, string_desc::SCAS),
         M::Cmpsb | M::Cmpsw | M::Cmpsq => return string(insn, string_desc::CMPS),
         M::Cmpsd if insn.is_string_instruction() => return string(insn, string_desc::CMPS),
-        M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => return Access::Unknown("port input or output"),
+        M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => {
+            return InsnAccess::Unknown("port input or output");
+        }
         M::Xlatb | M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq if has_base(insn) => {
-            return Access::Unknown("implicit access through %fs or %gs");
+            return InsnAccess::Unknown("implicit access through %fs or %gs");
         }
         M::Xlatb => {
-            return Access::One(Plain {
+            return InsnAccess::One(PlainAccess {
                 bytes: 1,
                 load: true,
                 store: false,
                 masked: false,
                 gs: false,
-                at: Place::Xlat,
+                at: AddressForm::Xlat,
             });
         }
         M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq => {
             let bytes = if insn.mnemonic() == M::Maskmovq { 8 } else { 16 };
             let rdi = if insn.op0_kind() == OpKind::MemorySegRDI { Register::RDI } else { Register::EDI };
-            return Access::One(Plain {
+            return InsnAccess::One(PlainAccess {
                 bytes,
                 load: false,
                 store: true,
                 masked: true,
                 gs: false,
-                at: Place::Register(rdi),
+                at: AddressForm::Register(rdi),
             });
         }
         M::Clzero => {
-            return Access::One(Plain {
+            return InsnAccess::One(PlainAccess {
                 bytes: 64,
                 load: false,
                 store: true,
                 masked: false,
                 gs: false,
-                at: Place::Register(insn_rax(insn)),
+                at: AddressForm::Register(insn_rax(insn)),
             });
         }
         M::Movdir64b | M::Enqcmd | M::Enqcmds if has_base(insn) => {
-            return Access::Unknown("64-byte move through %fs or %gs");
+            return InsnAccess::Unknown("64-byte move through %fs or %gs");
         }
         M::Movdir64b | M::Enqcmd | M::Enqcmds => {
-            let source = Plain { bytes: 64, load: true, store: false, masked: false, gs: false, at: Place::Operand };
-            let dest = Plain {
+            let source =
+                PlainAccess { bytes: 64, load: true, store: false, masked: false, gs: false, at: AddressForm::Operand };
+            let dest = PlainAccess {
                 bytes: 64,
                 load: false,
                 store: true,
                 masked: false,
                 gs: false,
-                at: Place::Register(insn.op0_register()),
+                at: AddressForm::Register(insn.op0_register()),
             };
-            return Access::Two(source, dest);
+            return InsnAccess::Two(source, dest);
         }
-        M::Monitor | M::Monitorx | M::Umonitor => return Access::None,
+        M::Monitor | M::Monitorx | M::Umonitor => return InsnAccess::None,
         M::Lea
         | M::Nop
         | M::Reservednop
@@ -150,24 +153,24 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         | M::Clflushopt
         | M::Clwb
         | M::Cldemote
-        | M::Bndmk => return Access::None,
-        M::Bndldx | M::Bndstx => return Access::Unknown("bound-table access (MPX)"),
+        | M::Bndmk => return InsnAccess::None,
+        M::Bndldx | M::Bndstx => return InsnAccess::Unknown("bound-table access (MPX)"),
         M::Sgdt | M::Sidt => return one(insn, info, 10),
         _ => {}
     }
     if !explicit {
         let stack_only = insn.is_stack_instruction() || matches!(insn.mnemonic(), M::Leave | M::Enter);
         return match (info.used_memory().is_empty(), stack_only) {
-            (true, _) => Access::None,
-            (false, true) => Access::ImplicitStack,
+            (true, _) => InsnAccess::None,
+            (false, true) => InsnAccess::ImplicitStack,
             // Emitted as ud2.
-            (false, false) if is_padlock(insn) => Access::None,
-            (false, false) => Access::Unknown("implicit memory access"),
+            (false, false) if is_padlock(insn) => InsnAccess::None,
+            (false, false) => InsnAccess::Unknown("implicit memory access"),
         };
     }
     if insn.is_vsib() {
         if has_base(insn) {
-            return Access::Unknown("gather or scatter through %fs or %gs");
+            return InsnAccess::Unknown("gather or scatter through %fs or %gs");
         }
         return vsib(insn);
     }
@@ -177,20 +180,20 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
     {
         if insn.memory_base().is_gpr32() || insn.memory_index().is_gpr32() {
             // The SDM does not say whether the sum of operand and offset wraps at 4 GiB.
-            return Access::Unknown("bit string at a 32-bit address");
+            return InsnAccess::Unknown("bit string at a 32-bit address");
         }
         if insn.op1_register().full_register() == Register::RSP {
-            return Access::Unknown("bit string with an offset in rsp");
+            return InsnAccess::Unknown("bit string with an offset in rsp");
         }
         if insn.segment_prefix() == Register::GS {
-            return Access::Unknown("bit string through %gs");
+            return InsnAccess::Unknown("bit string through %gs");
         }
         let mut plain = match one(insn, info, size) {
-            Access::One(p) => p,
+            InsnAccess::One(p) => p,
             other => return other,
         };
-        plain.at = Place::BitString { offset: insn.op1_register(), word: size as u8 };
-        return Access::One(plain);
+        plain.at = AddressForm::BitString { offset: insn.op1_register(), word: size as u8 };
+        return InsnAccess::One(plain);
     }
     let xsave = matches!(
         insn.mnemonic(),
@@ -214,10 +217,10 @@ pub fn access_of(insn: &Instruction, info: &InstructionInfo) -> Access {
         && insn.mnemonic() != M::Ldtilecfg
         && insn.mnemonic() != M::Sttilecfg
     {
-        return Access::Unknown("tile load or store (AMX), whose extent depends on the tile configuration");
+        return InsnAccess::Unknown("tile load or store (AMX), whose extent depends on the tile configuration");
     }
     if size == 0 {
-        return Access::Unknown("memory operand of unknown size");
+        return InsnAccess::Unknown("memory operand of unknown size");
     }
     one(insn, info, size)
 }
@@ -243,8 +246,8 @@ fn insn_rax(insn: &Instruction) -> Register {
 }
 
 /// The explicit operand, with the direction that iced's tables give it.
-fn one(insn: &Instruction, info: &InstructionInfo, bytes: usize) -> Access {
-    let Some(op) = (0..insn.op_count()).find(|&op| insn.op_kind(op) == OpKind::Memory) else { return Access::None };
+fn one(insn: &Instruction, info: &InstructionInfo, bytes: usize) -> InsnAccess {
+    let Some(op) = (0..insn.op_count()).find(|&op| insn.op_kind(op) == OpKind::Memory) else { return InsnAccess::None };
     let (load, store, cond) = match info.op_access(op) {
         OpAccess::Read => (true, false, false),
         OpAccess::CondRead => (true, false, true),
@@ -252,7 +255,7 @@ fn one(insn: &Instruction, info: &InstructionInfo, bytes: usize) -> Access {
         OpAccess::CondWrite => (false, true, true),
         // A failed cmpxchg writes the old value back: a store either way.
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true, false),
-        OpAccess::None | OpAccess::NoMemAccess => return Access::None,
+        OpAccess::None | OpAccess::NoMemAccess => return InsnAccess::None,
     };
     let masked = cond
         || insn.has_op_mask()
@@ -263,13 +266,13 @@ fn one(insn: &Instruction, info: &InstructionInfo, bytes: usize) -> Access {
     match u16::try_from(bytes) {
         Ok(bytes) => {
             let gs = insn.segment_prefix() == Register::GS;
-            Access::One(Plain { bytes, load, store, masked, gs, at: Place::Operand })
+            InsnAccess::One(PlainAccess { bytes, load, store, masked, gs, at: AddressForm::Operand })
         }
-        Err(_) => Access::Unknown("memory operand of unknown size"),
+        Err(_) => InsnAccess::Unknown("memory operand of unknown size"),
     }
 }
 
-fn string(insn: &Instruction, op: u32) -> Access {
+fn string(insn: &Instruction, op: u32) -> InsnAccess {
     let reads_rsi = matches!(op, string_desc::MOVS | string_desc::LODS | string_desc::CMPS);
     let uses_rdi = op != string_desc::LODS;
     for k in 0..insn.op_count() {
@@ -282,11 +285,11 @@ fn string(insn: &Instruction, op: u32) -> Access {
                 | OpKind::MemorySegEDI
                 | OpKind::MemoryESEDI
         ) {
-            return Access::None;
+            return InsnAccess::None;
         }
     }
     if reads_rsi && matches!(insn.segment_prefix(), Register::FS | Register::GS) {
-        return Access::Unknown("string instruction with a segment override");
+        return InsnAccess::Unknown("string instruction with a segment override");
     }
     let log2 = insn.memory_size().size().trailing_zeros();
     let rep = if insn.has_repne_prefix() {
@@ -296,11 +299,15 @@ fn string(insn: &Instruction, op: u32) -> Access {
     } else {
         0
     };
-    Access::String { desc: op | log2 << string_desc::SIZE_SHIFT | rep << string_desc::REP_SHIFT, reads_rsi, uses_rdi }
+    InsnAccess::String {
+        desc: op | log2 << string_desc::SIZE_SHIFT | rep << string_desc::REP_SHIFT,
+        reads_rsi,
+        uses_rdi,
+    }
 }
 
 /// Gathers and scatters.
-fn vsib(insn: &Instruction) -> Access {
+fn vsib(insn: &Instruction) -> InsnAccess {
     use Mnemonic as M;
     let prefetch = matches!(
         insn.mnemonic(),
@@ -322,7 +329,7 @@ fn vsib(insn: &Instruction) -> Access {
             | M::Vscatterpf1qps
     );
     if prefetch {
-        return Access::None;
+        return InsnAccess::None;
     }
     let elem_bytes = insn.memory_size().size() as u8;
     let index_bytes = match insn.mnemonic() {
@@ -342,7 +349,7 @@ fn vsib(insn: &Instruction) -> Access {
         | M::Vpscatterqq
         | M::Vscatterqps
         | M::Vscatterqpd => 8,
-        _ => return Access::Unknown("unknown instruction with vector addresses"),
+        _ => return InsnAccess::Unknown("unknown instruction with vector addresses"),
     };
     let scatter = matches!(
         insn.mnemonic(),
@@ -363,13 +370,13 @@ fn vsib(insn: &Instruction) -> Access {
     } else if insn.op_count() == 3 && insn.op_kind(2) == OpKind::Register {
         (0, insn.op2_register().number() as u8)
     } else {
-        return Access::Unknown("gather without a mask");
+        return InsnAccess::Unknown("gather without a mask");
     };
     let base = insn.memory_base();
     if base != Register::None && !base.is_gpr64() {
-        return if base.is_gpr32() { Access::None } else { Access::Unknown("gather with an unusual base") };
+        return if base.is_gpr32() { InsnAccess::None } else { InsnAccess::Unknown("gather with an unusual base") };
     }
-    Access::Vsib(VsibDesc {
+    InsnAccess::Vsib(VsibDesc {
         disp: insn.memory_displacement64() as i64 as i32,
         base: if base == Register::None { 16 } else { base.number() as u8 },
         index: index.number() as u8,
@@ -407,9 +414,12 @@ mod tests {
                 assert_eq!(insn.len(), code.len(), "{code:x?}");
                 access_of(&insn, InstructionInfoFactory::new().info(&insn))
             };
-            assert!(!matches!(access(&[]), Access::Unknown(_)), "{form:x?}");
+            assert!(!matches!(access(&[]), InsnAccess::Unknown(_)), "{form:x?}");
             for prefix in [0x64, 0x65] {
-                assert!(matches!(access(&[prefix]), Access::Unknown(why) if why.contains("%fs or %gs")), "{form:x?}");
+                assert!(
+                    matches!(access(&[prefix]), InsnAccess::Unknown(why) if why.contains("%fs or %gs")),
+                    "{form:x?}"
+                );
             }
         }
     }

@@ -10,9 +10,9 @@ use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
 use crate::decode::skeleton::{Memo, skeleton};
-use crate::facts::access::{Access, access_of};
+use crate::facts::access::{InsnAccess, access_of};
 use crate::facts::effects::{DwordEffect, Effects, StackEffect, effects, switches_stack, uses};
-use crate::facts::rsp::{RspUse, Source, may_use, use_of};
+use crate::facts::rsp::{RspSource, RspUse, may_use, use_of};
 use crate::read::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
@@ -118,11 +118,11 @@ impl KindId {
 
 /// What is the same for all instructions of one shape.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct InsnKind {
     /// What they access; a gather's or scatter's displacement is that of `sample`.
-    pub access: Access,
+    pub access: InsnAccess,
     /// What they make rsp from.
-    pub rsp_from: Source,
+    pub rsp_from: RspSource,
     /// The first of them.
     pub sample: Instruction,
 }
@@ -130,7 +130,7 @@ pub struct Kind {
 /// What one pass over the instructions gathers for the analyses.
 #[derive(Debug, Default)]
 pub struct Facts {
-    kinds: Vec<Kind>,
+    kinds: Vec<InsnKind>,
     /// By kind, apart from the rest because the analyses want these again and again.
     flows: Vec<(Effects, StackEffect)>,
     /// By kind: the registers whose values decide something for sure.
@@ -188,7 +188,7 @@ impl Facts {
     }
 
     /// All kinds, by number.
-    pub fn kinds(&self) -> &[Kind] {
+    pub fn kinds(&self) -> &[InsnKind] {
         &self.kinds
     }
 
@@ -220,8 +220,8 @@ impl Facts {
                 facts.flows.push((effects(&insn, info), StackEffect::of(&insn, info)));
                 facts.uses.push(uses(&insn, info));
                 facts.dwords.push(DwordEffect::of(&insn, info));
-                let (access, rsp_from) = (access_of(&insn, info), Source::of(&insn, info));
-                facts.kinds.push(Kind { access, rsp_from, sample: insn });
+                let (access, rsp_from) = (access_of(&insn, info), RspSource::of(&insn, info));
+                facts.kinds.push(InsnKind { access, rsp_from, sample: insn });
             }
             facts.of.push(number);
             let switches = switches_stack(&insn);

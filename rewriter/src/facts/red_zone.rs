@@ -15,7 +15,7 @@ use crate::base::collections::union_find::Components;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::facts::kinds::Facts;
-use crate::facts::rsp::{RspUse, Step, step_of};
+use crate::facts::rsp::{RspStep, RspUse, step_of};
 use crate::facts::stack_stores;
 use crate::graph::cfg::{BlockId, Cfg, End};
 use crate::read::image::Image;
@@ -34,7 +34,7 @@ fn is_raised_before(image: &Image, insns: &Insns, cfg: &Cfg, lowers: InsnId) -> 
             let unknown = step.is_some()
                 && insn.mnemonic() == Mnemonic::Sub
                 && matches!(insn.op1_kind(), OpKind::Register | OpKind::Memory);
-            unknown || step == Some(Step::Up) || matches!(insns.flow(i), Flow::Call | Flow::IndirectCall)
+            unknown || step == Some(RspStep::Up) || matches!(insns.flow(i), Flow::Call | Flow::IndirectCall)
         })
     };
     let here = cfg.block_of(lowers);

@@ -1,8 +1,8 @@
 //! What an instruction does with rsp: what it makes it from, and whether it reaches below it.
 //!
-//! Input: an instruction, what it does to registers. Output: whether the new rsp is a stack address whenever the old one is ([`Source`]). Where it is not, a
+//! Input: an instruction, what it does to registers. Output: whether the new rsp is a stack address whenever the old one is ([`RspSource`]). Where it is not, a
 //! test stands behind the instruction, because accesses through rsp are not checked. And how it uses rsp ([`RspUse`]).
-//! **Invariant**: with [`Source::Stack`], rsp moves by a constant, is rounded down, or is what pushes, pops, calls and returns make of it. The segment has
+//! **Invariant**: with [`RspSource::Stack`], rsp moves by a constant, is rounded down, or is what pushes, pops, calls and returns make of it. The segment has
 //! [`blizzard_contract::PRIVATE_REACH`] bytes of nothing on both sides of its window: no such step of a program that uses its stack leads across.
 //! Source: SDM volume 2; `DESIGN.md`, "What the private stack rests on".
 
@@ -11,7 +11,7 @@ use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpKind, Register};
 
 /// Where rsp comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum RspSource {
     /// It is not changed, or stays on its stack.
     Stack,
     /// This register and a constant: it stays on the stack if the register holds a stack address.
@@ -20,12 +20,12 @@ pub enum Source {
     Unknown,
 }
 
-impl Source {
+impl RspSource {
     /// What `insn` does.
-    pub fn of(insn: &Instruction, info: &InstructionInfo) -> Source {
+    pub fn of(insn: &Instruction, info: &InstructionInfo) -> RspSource {
         let stack = |r: Register| r.full_register() == Register::RSP;
         if !info.used_registers().iter().any(|u| stack(u.register()) && is_written(u.access())) {
-            return Source::Stack;
+            return RspSource::Stack;
         }
         let named = |n: u32| insn.op_kind(n) == OpKind::Register && stack(insn.op_register(n));
         let first = named(0);
@@ -34,23 +34,23 @@ impl Source {
             && insn.op0_register() == Register::RSP;
         match insn.mnemonic() {
             // The frame pointer of before.
-            Mnemonic::Leave => Source::Register(RegSet::of(Register::RBP)),
+            Mnemonic::Leave => RspSource::Register(RegSet::of(Register::RBP)),
             // pop rsp takes it from memory.
-            Mnemonic::Pop if first => Source::Unknown,
-            _ if insn.is_stack_instruction() => Source::Stack,
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::And if constant => Source::Stack,
-            Mnemonic::Inc | Mnemonic::Dec if insn.op0_register() == Register::RSP => Source::Stack,
+            Mnemonic::Pop if first => RspSource::Unknown,
+            _ if insn.is_stack_instruction() => RspSource::Stack,
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::And if constant => RspSource::Stack,
+            Mnemonic::Inc | Mnemonic::Dec if insn.op0_register() == Register::RSP => RspSource::Stack,
             Mnemonic::Lea if insn.op0_register() == Register::RSP && insn.memory_index() == Register::None => {
                 match insn.memory_base() {
-                    Register::RSP => Source::Stack,
-                    base if base.is_gpr64() => Source::Register(RegSet::of(base)),
-                    _ => Source::Unknown,
+                    Register::RSP => RspSource::Stack,
+                    base if base.is_gpr64() => RspSource::Register(RegSet::of(base)),
+                    _ => RspSource::Unknown,
                 }
             }
             Mnemonic::Mov if insn.op0_register() == Register::RSP && insn.op1_kind() == OpKind::Register => {
-                Source::Register(RegSet::of(insn.op1_register()))
+                RspSource::Register(RegSet::of(insn.op1_register()))
             }
-            _ => Source::Unknown,
+            _ => RspSource::Unknown,
         }
     }
 
@@ -58,9 +58,9 @@ impl Source {
     #[inline]
     pub fn is_tested(self, on_stack: RegSet) -> bool {
         match self {
-            Source::Stack => false,
-            Source::Register(r) => !on_stack.contains(r),
-            Source::Unknown => true,
+            RspSource::Stack => false,
+            RspSource::Register(r) => !on_stack.contains(r),
+            RspSource::Unknown => true,
         }
     }
 }
@@ -121,7 +121,7 @@ pub fn use_of(insn: &Instruction) -> Option<RspUse> {
         }
         // By a register: it may be negative.
         let by_register = matches!(insn.mnemonic(), Mnemonic::Add) && insn.op1_kind() == OpKind::Register;
-        return (by_register || step_of(insn) == Some(Step::Down)).then_some(RspUse::Lowers);
+        return (by_register || step_of(insn) == Some(RspStep::Down)).then_some(RspUse::Lowers);
     }
     match (far, lea) {
         _ if below => Some(RspUse::Named),
@@ -140,23 +140,23 @@ fn is_bit_test(insn: &Instruction) -> bool {
 
 /// Where an explicit change of rsp leads it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RspStep {
     Up,
     Down,
 }
 
 /// What an instruction that is no push, call or return does to rsp. From the frame pointer or another register it is taken to come from below.
-pub(super) fn step_of(insn: &Instruction) -> Option<Step> {
-    let signed = |n: i64, up: bool| if (n > 0) == up { Step::Up } else { Step::Down };
+pub(super) fn step_of(insn: &Instruction) -> Option<RspStep> {
+    let signed = |n: i64, up: bool| if (n > 0) == up { RspStep::Up } else { RspStep::Down };
     let immediate = matches!(insn.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
     match insn.mnemonic() {
-        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => Some(Step::Up),
+        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq | Mnemonic::Leave => Some(RspStep::Up),
         _ if insn.op0_kind() != OpKind::Register || insn.op0_register() != Register::RSP => None,
         Mnemonic::Lea if insn.memory_base() == Register::RSP => Some(signed(insn.memory_displacement64() as i64, true)),
         Mnemonic::Add if immediate => Some(signed(insn.immediate(1) as i64, true)),
         Mnemonic::Sub if immediate => Some(signed(insn.immediate(1) as i64, false)),
-        Mnemonic::Sub | Mnemonic::And => Some(Step::Down),
-        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => Some(Step::Up),
+        Mnemonic::Sub | Mnemonic::And => Some(RspStep::Down),
+        Mnemonic::Add | Mnemonic::Mov | Mnemonic::Lea => Some(RspStep::Up),
         _ => None,
     }
 }
@@ -171,7 +171,7 @@ mod tests {
         let of = |code: &[u8]| {
             let insn = Decoder::new(64, code, DecoderOptions::NONE).decode();
             assert_eq!(insn.len(), code.len(), "{code:x?}");
-            Source::of(&insn, InstructionInfoFactory::new().info(&insn))
+            RspSource::of(&insn, InstructionInfoFactory::new().info(&insn))
         };
         let stack: [&[u8]; 18] = [
             // push rax; push rsp; pop rax; pop [rsp]; call rax; ret; ret 8; enter 16, 0; pushfq; popfq; push fs; pop fs
@@ -196,9 +196,9 @@ mod tests {
             &[0x48, 0x39, 0xc4],
         ];
         for code in stack {
-            assert_eq!(of(code), Source::Stack, "{code:x?}");
+            assert_eq!(of(code), RspSource::Stack, "{code:x?}");
         }
-        let rbp = Source::Register(RegSet::of(Register::RBP));
+        let rbp = RspSource::Register(RegSet::of(Register::RBP));
         // leave; mov rsp, rbp; lea rsp, [rbp-40]
         for code in [&[0xc9][..], &[0x48, 0x89, 0xec], &[0x48, 0x8d, 0x65, 0xd8]] {
             assert_eq!(of(code), rbp, "{code:x?}");
@@ -225,7 +225,7 @@ mod tests {
             &[0x48, 0xf7, 0xd4],
         ];
         for code in unknown {
-            assert_eq!(of(code), Source::Unknown, "{code:x?}");
+            assert_eq!(of(code), RspSource::Unknown, "{code:x?}");
         }
     }
 }

@@ -52,14 +52,14 @@ pub enum End {
 
 /// A basic block.
 #[derive(Clone, Copy, Debug)]
-pub struct Block {
+pub struct BasicBlock {
     pub first: InsnId,
     /// One behind the last instruction.
     pub stop: InsnId,
     end: PackedEnd,
 }
 
-impl Block {
+impl BasicBlock {
     /// How it ends.
     #[inline]
     pub fn end(&self) -> End {
@@ -118,7 +118,7 @@ pub struct Pads {
 /// The control-flow graph of a module.
 #[derive(Debug)]
 pub struct Cfg {
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<BasicBlock>,
     pub tables: Vec<JumpTable>,
     /// Whether control may enter the block from outside known edges (roots).
     pub root: Vec<bool>,
@@ -260,7 +260,7 @@ impl Cfg {
             for s in &succ[from as usize..] {
                 sets.join(b as u32, s.0);
             }
-            blocks.push(Block { first, stop, end: end.into() });
+            blocks.push(BasicBlock { first, stop, end: end.into() });
             succ_from.push(succ.len() as u32);
         }
         succ.shrink_to_fit();
@@ -373,7 +373,7 @@ impl Cfg {
         if self.caught.is_empty() {
             return &[];
         }
-        let Block { first, stop, .. } = self.blocks[b.ix()];
+        let BasicBlock { first, stop, .. } = self.blocks[b.ix()];
         let from = self.caught.partition_point(|c| c.1 <= first);
         let count = self.caught[from..].partition_point(|c| c.0 < stop);
         &self.caught[from..from + count]

@@ -24,7 +24,7 @@ use crate::decode::classify::{is_conditional_move, is_wide_immediate};
 use crate::decode::insn::{Flow, InsnId, Label};
 use crate::decode::insns::Insns;
 use crate::decode::regs::{RegSet, writes};
-use crate::graph::cfg::{Block, Cfg, End};
+use crate::graph::cfg::{BasicBlock, Cfg, End};
 use crate::graph::labels::{self, Frameless, in_jump_buffer, is_argument, taken_labels};
 use crate::read::image::Image;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
@@ -95,7 +95,7 @@ impl Computed {
             }
         }
         for b in cfg.ids().filter(|b| components.contains(&cfg.component[b.ix()])) {
-            let Block { first, stop, .. } = cfg.blocks[b.ix()];
+            let BasicBlock { first, stop, .. } = cfg.blocks[b.ix()];
             if frame_of(frames, insns.va(first)).is_none() {
                 out[first.ix()..stop.ix()].fill(true);
             }
@@ -229,7 +229,7 @@ impl Paths<'_, '_> {
     }
 
     /// Whether a block that nothing leads to only fills up what stands in front of an aligned one.
-    fn is_padding(&self, block: &Block) -> bool {
+    fn is_padding(&self, block: &BasicBlock) -> bool {
         (block.first.0..block.stop.0)
             .all(|i| matches!(self.insns.decode(self.image, InsnId(i)).mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
     }
@@ -313,7 +313,7 @@ fn join_parts(insns: &Insns, cfg: &Cfg, frames: &[(Vaddr, Vaddr)]) -> Components
 
 /// Whether the target of the jump at the end of `block` comes out of arithmetic, as far as the block shows it. One that
 /// comes from before the block may.
-fn computes(image: &Image, insns: &Insns, block: &Block) -> bool {
+fn computes(image: &Image, insns: &Insns, block: &BasicBlock) -> bool {
     let jump = insns.decode(image, InsnId(block.stop.0 - 1));
     if jump.op0_kind() != OpKind::Register {
         return false;

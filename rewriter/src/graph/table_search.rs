@@ -17,14 +17,14 @@ use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::{Insns, Sources};
 use crate::graph::jump_table::{Entries, Goal, JumpTable, MAX_ENTRIES, own_entries, relative_starts};
 use crate::graph::returns::Returns;
-use crate::graph::trace::{Finder, MAX_COPIES, Module};
+use crate::graph::trace::{Finder, MAX_COPIES, TracedModule};
 use crate::read::frames::FrameInfo;
 use crate::read::image::Image;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
 /// What one round found.
-pub struct Found {
+pub struct FoundTables {
     /// Sorted by jump.
     pub tables: Vec<JumpTable>,
     /// Entries that lead to code not decoded yet.
@@ -34,12 +34,12 @@ pub struct Found {
 /// Looks at every indirect jump. First on the assumption that code to which neither branches nor the tables found so far lead is entered by the
 /// jump at hand, until no more tables are found; then edges alone count, and every table must be recognised again with the edges of all.
 /// What is not is dropped, until the rest confirms itself.
-pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> Found {
+pub fn find(image: &Image, insns: &Insns, frames: &FrameInfo) -> FoundTables {
     let sources = Sources::new(insns);
     let returns = Returns::solve(image, insns, frames, &sources);
     let jumps: Vec<InsnId> = insns.ends().filter(|id| insns.flow(*id) == Flow::IndirectJmp).collect();
-    let module = Module { image, insns, frames, sources: &sources, jumps: &jumps, returns: &returns };
-    let mut found = Found { tables: Vec::new(), new_targets: Vec::new() };
+    let module = TracedModule { image, insns, frames, sources: &sources, jumps: &jumps, returns: &returns };
+    let mut found = FoundTables { tables: Vec::new(), new_targets: Vec::new() };
     loop {
         let mut finder = Finder::new(&module, &found.tables);
         let mut more = Vec::new();

@@ -24,7 +24,7 @@ const MAX_SUMS: usize = 3;
 
 /// What does not change while tables are found.
 #[derive(Clone, Copy)]
-pub(super) struct Module<'x, 'a> {
+pub(super) struct TracedModule<'x, 'a> {
     pub(super) image: &'x Image<'a>,
     pub(super) insns: &'x Insns,
     pub(super) frames: &'x FrameInfo,
@@ -56,8 +56,8 @@ pub(super) enum Reach {
 }
 
 impl<'x, 'a> Finder<'x, 'a> {
-    pub(super) fn new(module: &Module<'x, 'a>, known: &'x [JumpTable]) -> Self {
-        let Module { image, insns, frames, sources, jumps, returns } = *module;
+    pub(super) fn new(module: &TracedModule<'x, 'a>, known: &'x [JumpTable]) -> Self {
+        let TracedModule { image, insns, frames, sources, jumps, returns } = *module;
         let mut entries = Vec::new();
         let starts = relative_starts(known);
         for t in known {

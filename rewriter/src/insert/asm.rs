@@ -1,12 +1,12 @@
 //! Encodings of the few instructions that checks are made of. Registers are numbers in encoding order (rax = 0).
 //!
-//! Input: registers and [`Mem`]ory operands. Output: bytes behind those of a buffer.
+//! Input: registers and [`MemOperand`]ory operands. Output: bytes behind those of a buffer.
 //!
 //! Source: SDM volume 2. A unit test decodes every form with an independent decoder.
 
 /// An address: base, index with scale, displacement. No base and no index: absolute disp32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mem {
+pub struct MemOperand {
     pub base: Option<u8>,
     pub index: Option<(u8, u8)>,
     pub disp: i32,
@@ -29,20 +29,20 @@ pub const STC: u8 = 0xf9;
 /// `jc` over one byte.
 pub const JC_OVER_A_BYTE: [u8; 2] = [0x72, 1];
 
-impl Mem {
+impl MemOperand {
     /// `[base + disp]`.
-    pub fn base(base: u8, disp: i32) -> Mem {
-        Mem { base: Some(base), index: None, disp }
+    pub fn base(base: u8, disp: i32) -> MemOperand {
+        MemOperand { base: Some(base), index: None, disp }
     }
 
     /// `[disp32]`.
-    pub fn absolute(at: u64) -> Mem {
-        Mem { base: None, index: None, disp: i32::try_from(at).expect("absolute operands lie below 2 GiB") }
+    pub fn absolute(at: u64) -> MemOperand {
+        MemOperand { base: None, index: None, disp: i32::try_from(at).expect("absolute operands lie below 2 GiB") }
     }
 }
 
 /// ModRM, SIB and displacement for `mem`, with `reg` in the reg field. Prefixes and opcode come before.
-fn modrm(out: &mut Vec<u8>, reg: u8, mem: Mem) {
+fn modrm(out: &mut Vec<u8>, reg: u8, mem: MemOperand) {
     let reg = (reg & 7) << 3;
     let (mode, small) = match (mem.base, i8::try_from(mem.disp)) {
         (None, _) => (0x00, false),
@@ -66,21 +66,21 @@ fn modrm(out: &mut Vec<u8>, reg: u8, mem: Mem) {
     }
 }
 
-fn rex(w: bool, reg: u8, mem: Mem) -> u8 {
+fn rex(w: bool, reg: u8, mem: MemOperand) -> u8 {
     let index = mem.index.map_or(0, |(i, _)| i);
     let base = mem.base.unwrap_or(0);
     0x40 | u8::from(w) << 3 | (reg >> 3) << 2 | (index >> 3) << 1 | base >> 3
 }
 
 /// One-byte-opcode instruction with a 64-bit operand size.
-fn wide(out: &mut Vec<u8>, opcode: u8, reg: u8, mem: Mem) {
+fn wide(out: &mut Vec<u8>, opcode: u8, reg: u8, mem: MemOperand) {
     out.push(rex(true, reg, mem));
     out.push(opcode);
     modrm(out, reg, mem);
 }
 
 /// The same without REX.W.
-fn narrow(out: &mut Vec<u8>, opcode: u8, reg: u8, mem: Mem) {
+fn narrow(out: &mut Vec<u8>, opcode: u8, reg: u8, mem: MemOperand) {
     let r = rex(false, reg, mem);
     if r != 0x40 {
         out.push(r);
@@ -99,7 +99,7 @@ fn reg_reg(out: &mut Vec<u8>, w: bool, opcode: u8, reg: u8, rm: u8) {
 }
 
 /// `lea dst, mem`
-pub fn lea(out: &mut Vec<u8>, dst: u8, mem: Mem) {
+pub fn lea(out: &mut Vec<u8>, dst: u8, mem: MemOperand) {
     wide(out, 0x8d, dst, mem);
 }
 
@@ -163,25 +163,25 @@ pub fn cmp32(out: &mut Vec<u8>, reg: u8, imm: i8) {
 }
 
 /// `test byte ptr mem, imm8`
-pub fn test8(out: &mut Vec<u8>, mem: Mem, imm: u8) {
+pub fn test8(out: &mut Vec<u8>, mem: MemOperand, imm: u8) {
     narrow(out, 0xf6, 0, mem);
     out.push(imm);
 }
 
 /// `cmp byte ptr mem, imm8`
-pub fn cmp8(out: &mut Vec<u8>, mem: Mem, imm: u8) {
+pub fn cmp8(out: &mut Vec<u8>, mem: MemOperand, imm: u8) {
     narrow(out, 0x80, 7, mem);
     out.push(imm);
 }
 
 /// `test dword ptr mem, imm32`
-pub fn test32(out: &mut Vec<u8>, mem: Mem, imm: u32) {
+pub fn test32(out: &mut Vec<u8>, mem: MemOperand, imm: u32) {
     narrow(out, 0xf7, 0, mem);
     out.extend(imm.to_le_bytes());
 }
 
 /// `cmp dword ptr mem, imm8`
-pub fn cmp_mem32(out: &mut Vec<u8>, mem: Mem, imm: i8) {
+pub fn cmp_mem32(out: &mut Vec<u8>, mem: MemOperand, imm: i8) {
     narrow(out, 0x83, 7, mem);
     out.push(imm as u8);
 }
@@ -192,28 +192,28 @@ pub fn cmp(out: &mut Vec<u8>, a: u8, b: u8) {
 }
 
 /// `cmp reg, qword ptr mem`
-pub fn cmp_reg_mem64(out: &mut Vec<u8>, reg: u8, mem: Mem) {
+pub fn cmp_reg_mem64(out: &mut Vec<u8>, reg: u8, mem: MemOperand) {
     wide(out, 0x3b, reg, mem);
 }
 
 /// `mov qword ptr mem, reg`
-pub fn store64(out: &mut Vec<u8>, mem: Mem, reg: u8) {
+pub fn store64(out: &mut Vec<u8>, mem: MemOperand, reg: u8) {
     wide(out, 0x89, reg, mem);
 }
 
 /// `mov reg, qword ptr mem`
-pub fn load64(out: &mut Vec<u8>, reg: u8, mem: Mem) {
+pub fn load64(out: &mut Vec<u8>, reg: u8, mem: MemOperand) {
     wide(out, 0x8b, reg, mem);
 }
 
 /// `mov qword ptr mem, imm32`, sign-extended
-pub fn store64_imm(out: &mut Vec<u8>, mem: Mem, imm: i32) {
+pub fn store64_imm(out: &mut Vec<u8>, mem: MemOperand, imm: i32) {
     wide(out, 0xc7, 0, mem);
     out.extend(imm.to_le_bytes());
 }
 
 /// `inc qword ptr mem`
-pub fn inc64(out: &mut Vec<u8>, mem: Mem) {
+pub fn inc64(out: &mut Vec<u8>, mem: MemOperand) {
     wide(out, 0xff, 0, mem);
 }
 
@@ -247,12 +247,12 @@ pub fn push_imm(out: &mut Vec<u8>, imm: u32) {
 
 /// `xchg [rsp], rax`
 pub fn xchg_rsp_rax(out: &mut Vec<u8>) {
-    wide(out, 0x87, RAX, Mem::base(RSP, 0));
+    wide(out, 0x87, RAX, MemOperand::base(RSP, 0));
 }
 
 /// `call qword ptr [disp32]`
 pub fn call_abs(out: &mut Vec<u8>, at: u64) {
-    narrow(out, 0xff, 2, Mem::absolute(at));
+    narrow(out, 0xff, 2, MemOperand::absolute(at));
 }
 
 /// `call rel32`; returns where the displacement stands.
@@ -280,7 +280,7 @@ pub fn add_rsp(out: &mut Vec<u8>, imm: i8) {
 
 /// `jmp qword [at]`
 pub fn jmp_abs(out: &mut Vec<u8>, at: u64) {
-    narrow(out, 0xff, 4, Mem::absolute(at));
+    narrow(out, 0xff, 4, MemOperand::absolute(at));
 }
 
 /// `lahf; seto al`: all six status flags into ax.
@@ -363,7 +363,7 @@ mod tests {
                     (0..16u8).filter(|i| *i != 4).flat_map(|i| [1, 2, 4, 8].map(|s| Some((i, s)))).chain([None])
                 {
                     for disp in disps {
-                        let mem = Mem { base, index, disp };
+                        let mem = MemOperand { base, index, disp };
                         let mut out = Vec::new();
                         lea(&mut out, dst, mem);
                         let i = Decoder::with_ip(64, &out, 0, DecoderOptions::NONE).decode();
@@ -387,7 +387,7 @@ mod tests {
                 [(false, 1), (false, 2), (true, 0x0101), (true, 0x0202), (true, 0x0101_0101), (true, 0x0202_0202)]
             {
                 for tag in [0, 4, 252] {
-                    let (mut out, mem) = (Vec::new(), Mem::base(dst, 0x7fff_8000 + tag));
+                    let (mut out, mem) = (Vec::new(), MemOperand::base(dst, 0x7fff_8000 + tag));
                     if wide {
                         test32(&mut out, mem, mask)
                     } else {
@@ -404,8 +404,8 @@ mod tests {
             }
             let mut out = Vec::new();
             shr(&mut out, dst, 6);
-            test8(&mut out, Mem::base(dst, 0x7fff_8000), 2);
-            test32(&mut out, Mem::base(dst, 0x7fff_8000), 0x202);
+            test8(&mut out, MemOperand::base(dst, 0x7fff_8000), 2);
+            test32(&mut out, MemOperand::base(dst, 0x7fff_8000), 0x202);
             push(&mut out, dst);
             pop(&mut out, dst);
             mov(&mut out, dst, 8);
@@ -426,11 +426,11 @@ mod tests {
         let mut out = Vec::new();
         xchg_rsp_rax(&mut out);
         call_abs(&mut out, 0x7fff_1000);
-        cmp_mem32(&mut out, Mem::absolute(0x7fff_0000), 0);
-        cmp_reg_mem64(&mut out, 9, Mem::absolute(0x7fff_00c0));
-        store64(&mut out, Mem::absolute(0x7fff_00c0), 1);
-        store64_imm(&mut out, Mem::absolute(0x7fff_00c8), -1);
-        inc64(&mut out, Mem::absolute(0x7fff_0480));
+        cmp_mem32(&mut out, MemOperand::absolute(0x7fff_0000), 0);
+        cmp_reg_mem64(&mut out, 9, MemOperand::absolute(0x7fff_00c0));
+        store64(&mut out, MemOperand::absolute(0x7fff_00c0), 1);
+        store64_imm(&mut out, MemOperand::absolute(0x7fff_00c8), -1);
+        inc64(&mut out, MemOperand::absolute(0x7fff_0480));
         save_flags(&mut out);
         restore_flags(&mut out);
         push_imm(&mut out, 0x10008);

@@ -4,7 +4,7 @@
 //! byte for byte those of the rewrite that does not count. Everything else follows from the table that this module writes into the file
 //! and reads back: how many instructions a block has, which of them access memory, what was inserted for each.
 //!
-//! Input: [`Recorder`], filled in the order of emission. Output: the section's bytes; [`block_table::Table`] when read. Addresses are the input's.
+//! Input: [`Recorder`], filled in the order of emission. Output: the section's bytes; [`block_table::BlockTable`] when read. Addresses are the input's.
 //! **Invariant**: counter `k` belongs to the `k`th block of the table. A block that is emitted twice, as in both versions of guarded
 //! code, has two entries.
 
@@ -14,7 +14,7 @@ use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::Cfg;
 use crate::insert::block_table;
-use crate::plan::decision::Class;
+use crate::plan::decision::DecisionClass;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -26,17 +26,17 @@ const RECENT: usize = 512;
 
 /// What was inserted at an instruction, or why nothing was.
 #[derive(Clone, Debug)]
-pub struct Mark {
+pub struct InsertedMark {
     pub insn: InsnId,
-    pub class: Class,
+    pub class: DecisionClass,
     /// Instructions.
     pub inserted: u32,
-    pub place: Place,
+    pub place: SequencePlace,
 }
 
 /// Where a sequence stands.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct SequencePlace {
     /// Live there.
     pub live: RegSet,
     /// It asks first whether the address can be shared memory.
@@ -63,9 +63,9 @@ pub struct Recorder {
     /// Places are asked for.
     traces: bool,
     blocks: Vec<Emitted>,
-    marks: Vec<Mark>,
+    marks: Vec<InsertedMark>,
     /// Counters in the hot buffer, each at the instruction behind it; kept where places are asked for.
-    pub counters: Vec<(InsnId, Place)>,
+    pub counters: Vec<(InsnId, SequencePlace)>,
 }
 
 impl Recorder {
@@ -91,19 +91,19 @@ impl Recorder {
     }
 
     /// `inserted` instructions stand in front of `insn`, for what `class` says. Belongs to the block that began last.
-    pub fn mark(&mut self, insn: InsnId, class: Class, inserted: u32) {
-        self.mark_at(insn, class, inserted, Place::default());
+    pub fn mark(&mut self, insn: InsnId, class: DecisionClass, inserted: u32) {
+        self.mark_at(insn, class, inserted, SequencePlace::default());
     }
 
     /// The same, and where they stand.
-    pub fn mark_at(&mut self, insn: InsnId, class: Class, inserted: u32, place: Place) {
+    pub fn mark_at(&mut self, insn: InsnId, class: DecisionClass, inserted: u32, place: SequencePlace) {
         if self.is_on() {
-            self.marks.push(Mark { insn, class, inserted, place });
+            self.marks.push(InsertedMark { insn, class, inserted, place });
         }
     }
 
     /// A counter stands there, in front of `insn`.
-    pub fn counter_at(&mut self, insn: InsnId, place: Place) {
+    pub fn counter_at(&mut self, insn: InsnId, place: SequencePlace) {
         if self.traces && !place.hot.is_empty() {
             self.counters.push((insn, place));
         }
@@ -115,17 +115,17 @@ impl Recorder {
     }
 
     /// The place of a mark, to be put right when more of it is emitted.
-    pub fn place_of(&mut self, mark: usize) -> Option<&mut Place> {
+    pub fn place_of(&mut self, mark: usize) -> Option<&mut SequencePlace> {
         self.marks.get_mut(mark).map(|m| &mut m.place)
     }
 
     /// All marks of what stands in the hot buffer.
-    pub fn hot_marks(&self) -> impl Iterator<Item = &Mark> {
+    pub fn hot_marks(&self) -> impl Iterator<Item = &InsertedMark> {
         self.marks.iter().filter(|m| !m.place.hot.is_empty())
     }
 
     /// What was said last of an instruction of a short block that has just been emitted.
-    pub fn last(&self, insn: InsnId) -> Option<(Class, u32)> {
+    pub fn last(&self, insn: InsnId) -> Option<(DecisionClass, u32)> {
         self.marks.iter().rev().take(RECENT).find(|m| m.insn == insn).map(|m| (m.class, m.inserted))
     }
 
@@ -142,7 +142,7 @@ impl Recorder {
         let mut functions: Vec<u64> = insns.starts.iter().map(|&id| insns.va(id).0).collect();
         functions.sort_unstable();
         functions.dedup();
-        let mut table = block_table::Writer::new(
+        let mut table = block_table::BlockTableWriter::new(
             name,
             functions.into_iter(),
             loops().into_iter().map(|(head, end)| (head.0, end.0)),

@@ -4,7 +4,7 @@
 //! provisional: direct branches stand in it in their short form and may grow, and function starts may be padded;
 //! [`crate::write::new_code::layout`] decides. Everything that depends on an address is a [`Fixup`].
 //!
-//! Input: what the sequences and [`crate::write::new_code::emit`] append. Output: [`Code`]. **Invariant**: fixups and items stand by rising position.
+//! Input: what the sequences and [`crate::write::new_code::emit`] append. Output: [`EmittedCode`]. **Invariant**: fixups and items stand by rising position.
 
 use crate::base::addresses::Vaddr;
 use crate::base::collections::compact_offsets::CompactOffsets;
@@ -20,7 +20,7 @@ use gimli::{EndianSlice, LittleEndian, leb128};
 
 /// How many sequences of each kind were emitted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct SequenceCounts {
     pub checks: u64,
     /// Of these, the ones that ask first whether the address can be shared memory.
     pub screens: u64,
@@ -40,14 +40,14 @@ pub struct Counts {
 
 /// What a fixup's 32-bit field will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum FixupTarget {
     /// Relative to an address of the input: data, or code that was not decoded.
     Old(Vaddr),
     /// Relative to the place `delta` bytes behind the beginning of an instruction's new code.
     Insn { id: InsnId, delta: u32 },
     /// Relative to a place in the cold buffer.
     Cold(u32),
-    /// Relative to a [`VsibDesc`] of [`Code::vsib`].
+    /// Relative to a [`VsibDesc`] of [`EmittedCode::vsib`].
     Vsib(u32),
     /// Relative to the counter of a block.
     Counter(u32),
@@ -62,14 +62,14 @@ pub enum Target {
 #[derive(Clone, Copy, Debug)]
 pub struct Fixup {
     pub pos: u32,
-    /// Of [`Target::Insn`].
+    /// Of [`FixupTarget::Insn`].
     delta: u16,
     /// Bytes of the instruction that follow the field.
     pub tail: u8,
     kind: FixupKind,
 }
 
-/// Which [`Target`], and what the field holds of it.
+/// Which [`FixupTarget`], and what the field holds of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FixupKind {
     /// The address modulo 2^32: displacements are computed modulo 2^32.
@@ -86,39 +86,39 @@ enum FixupKind {
 /// What may change size in the hot buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
-    /// jmp (cc = None) or jcc, two bytes in the buffer. `delta`: as in [`Target::Insn`].
+    /// jmp (cc = None) or jcc, two bytes in the buffer. `delta`: as in [`FixupTarget::Insn`].
     Branch { cc: Option<u8>, to: InsnId, delta: u32 },
     /// Padding; the next instruction begins behind it.
     Align {
         /// The instruction in front may go on into the padding.
         reached: bool,
-        place: Place,
+        place: FunctionAlignment,
     },
 }
 
 /// Where a function may begin: at a remainder modulo a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FunctionAlignment {
     modulus: u8,
     remainder: u8,
 }
 
-impl Place {
+impl FunctionAlignment {
     /// Bytes that a processor fetches, decodes and keeps together. (A loop that lay in one of them and lies in two can take a quarter longer.)
     const LINE: u64 = 64;
 
     /// For a function that has a loop: so that what did not change size keeps its place in its line.
-    pub(crate) fn like(old: Vaddr) -> Place {
-        Place { modulus: Place::LINE as u8, remainder: (old.0 % Place::LINE) as u8 }
+    pub(crate) fn like(old: Vaddr) -> FunctionAlignment {
+        FunctionAlignment { modulus: FunctionAlignment::LINE as u8, remainder: (old.0 % FunctionAlignment::LINE) as u8 }
     }
 
     /// For something of so many bytes in front of a function that goes there.
-    pub(crate) fn behind(self, bytes: u8) -> Place {
-        Place { remainder: (self.remainder + self.modulus - bytes) % self.modulus, ..self }
+    pub(crate) fn behind(self, bytes: u8) -> FunctionAlignment {
+        FunctionAlignment { remainder: (self.remainder + self.modulus - bytes) % self.modulus, ..self }
     }
 
-    pub(crate) const ALIGNED: Place = Place { modulus: 16, remainder: 0 };
-    pub(crate) const ANYWHERE: Place = Place { modulus: 1, remainder: 0 };
+    pub(crate) const ALIGNED: FunctionAlignment = FunctionAlignment { modulus: 16, remainder: 0 };
+    pub(crate) const ANYWHERE: FunctionAlignment = FunctionAlignment { modulus: 1, remainder: 0 };
 
     /// Bytes of padding at offset `at` of the new code, which begins at a page.
     #[inline]
@@ -130,46 +130,46 @@ impl Place {
 /// An item of variable size at a position of the hot buffer. Every fourth instruction has one, so it is small: a branch's two bytes in the
 /// buffer hold its condition and its delta.
 #[derive(Clone, Copy, Debug)]
-pub struct Item {
+pub struct HotItem {
     pub pos: u32,
-    /// Target, which is less than 2^30 as all numbers of instructions are; or [`Item::ALIGN`] with the fields of [`ItemKind::Align`].
+    /// Target, which is less than 2^30 as all numbers of instructions are; or [`HotItem::ALIGN`] with the fields of [`ItemKind::Align`].
     packed: u32,
 }
 
-impl Item {
+impl HotItem {
     pub(crate) const NO_CC: u8 = 0xff;
     const ALIGN: u32 = 1 << 31;
     const REACHED: u32 = 1 << 16;
 
-    pub(crate) fn new(pos: u32, kind: ItemKind) -> Item {
+    pub(crate) fn new(pos: u32, kind: ItemKind) -> HotItem {
         let packed = match kind {
             ItemKind::Branch { to, delta, .. } => {
-                debug_assert!(to.0 < Item::ALIGN && delta < 256);
+                debug_assert!(to.0 < HotItem::ALIGN && delta < 256);
                 to.0
             }
-            ItemKind::Align { reached, place: Place { modulus, remainder } } => {
-                let reached = if reached { Item::REACHED } else { 0 };
-                Item::ALIGN | reached | u32::from(modulus) << 8 | u32::from(remainder)
+            ItemKind::Align { reached, place: FunctionAlignment { modulus, remainder } } => {
+                let reached = if reached { HotItem::REACHED } else { 0 };
+                HotItem::ALIGN | reached | u32::from(modulus) << 8 | u32::from(remainder)
             }
         };
-        Item { pos, packed }
+        HotItem { pos, packed }
     }
 
     /// Whether it is padding.
     #[inline]
     pub fn is_align(&self) -> bool {
-        self.packed & Item::ALIGN != 0
+        self.packed & HotItem::ALIGN != 0
     }
 
     /// What it is; `hot`: the buffer it stands in.
     #[inline]
     pub fn kind(&self, hot: &[u8]) -> ItemKind {
         if self.is_align() {
-            let place = Place { modulus: (self.packed >> 8) as u8, remainder: self.packed as u8 };
-            return ItemKind::Align { reached: self.packed & Item::REACHED != 0, place };
+            let place = FunctionAlignment { modulus: (self.packed >> 8) as u8, remainder: self.packed as u8 };
+            return ItemKind::Align { reached: self.packed & HotItem::REACHED != 0, place };
         }
         let (cc, delta) = (hot[self.pos as usize], hot[self.pos as usize + 1]);
-        let cc = (cc != Item::NO_CC).then_some(cc);
+        let cc = (cc != HotItem::NO_CC).then_some(cc);
         ItemKind::Branch { cc, to: InsnId(self.packed), delta: u32::from(delta) }
     }
 }
@@ -212,7 +212,7 @@ pub struct Buffer {
     pub bytes: Vec<u8>,
     /// By rising position.
     pub fixups: Vec<Fixup>,
-    /// Table and displacement of each [`Target::TableDelta`].
+    /// Table and displacement of each [`FixupTarget::TableDelta`].
     tables: Vec<(u32, i32)>,
 }
 
@@ -225,25 +225,25 @@ impl Buffer {
 
     /// Notes that the four bytes at `pos`, the end of their instruction, refer to `target`.
     #[inline]
-    pub fn fix(&mut self, pos: usize, target: Target) {
+    pub fn fix(&mut self, pos: usize, target: FixupTarget) {
         self.fix_before(pos, 0, target);
     }
 
     /// As [`Buffer::fix`], where `tail` bytes of the instruction follow.
     #[inline]
-    pub fn fix_before(&mut self, pos: usize, tail: u8, target: Target) {
+    pub fn fix_before(&mut self, pos: usize, tail: u8, target: FixupTarget) {
         let mut delta = 0;
         let (kind, number) = match target {
-            Target::Old(va) => (FixupKind::Old, va.0 as u32),
-            Target::Insn { id, delta: behind } => {
+            FixupTarget::Old(va) => (FixupKind::Old, va.0 as u32),
+            FixupTarget::Insn { id, delta: behind } => {
                 delta = u16::try_from(behind).expect("what is emitted for one instruction is short");
                 (FixupKind::Insn, id.0)
             }
-            Target::Cold(at) => (FixupKind::Cold, at),
-            Target::Vsib(k) => (FixupKind::Vsib, k),
-            Target::Counter(k) => (FixupKind::Counter, k),
-            Target::Range(k) => (FixupKind::Range, k),
-            Target::TableDelta { table, disp } => {
+            FixupTarget::Cold(at) => (FixupKind::Cold, at),
+            FixupTarget::Vsib(k) => (FixupKind::Vsib, k),
+            FixupTarget::Counter(k) => (FixupKind::Counter, k),
+            FixupTarget::Range(k) => (FixupKind::Range, k),
+            FixupTarget::TableDelta { table, disp } => {
                 self.tables.push((table, disp));
                 (FixupKind::TableDelta, self.tables.len() as u32 - 1)
             }
@@ -253,7 +253,7 @@ impl Buffer {
     }
 
     /// Gives the fixup with this index another target.
-    pub fn retarget(&mut self, index: usize, target: Target) {
+    pub fn retarget(&mut self, index: usize, target: FixupTarget) {
         let Fixup { pos, tail, .. } = self.fixups[index];
         self.fix_before(pos as usize, tail, target);
         self.fixups.swap_remove(index);
@@ -261,19 +261,19 @@ impl Buffer {
 
     /// Where a field leads that has not been filled in.
     #[inline]
-    pub fn target(&self, f: &Fixup) -> Target {
+    pub fn target(&self, f: &Fixup) -> FixupTarget {
         let at = f.pos as usize;
         let number = u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("four bytes"));
         match f.kind {
-            FixupKind::Old => Target::Old(Vaddr(u64::from(number))),
-            FixupKind::Insn => Target::Insn { id: InsnId(number), delta: u32::from(f.delta) },
-            FixupKind::Cold => Target::Cold(number),
-            FixupKind::Vsib => Target::Vsib(number),
-            FixupKind::Counter => Target::Counter(number),
-            FixupKind::Range => Target::Range(number),
+            FixupKind::Old => FixupTarget::Old(Vaddr(u64::from(number))),
+            FixupKind::Insn => FixupTarget::Insn { id: InsnId(number), delta: u32::from(f.delta) },
+            FixupKind::Cold => FixupTarget::Cold(number),
+            FixupKind::Vsib => FixupTarget::Vsib(number),
+            FixupKind::Counter => FixupTarget::Counter(number),
+            FixupKind::Range => FixupTarget::Range(number),
             FixupKind::TableDelta => {
                 let (table, disp) = self.tables[number as usize];
-                Target::TableDelta { table, disp }
+                FixupTarget::TableDelta { table, disp }
             }
         }
     }
@@ -281,12 +281,12 @@ impl Buffer {
 
 /// The result.
 #[derive(Debug, Default)]
-pub struct Code {
+pub struct EmittedCode {
     pub hot: Buffer,
     pub cold: Buffer,
     /// Where the cold code of each function begins; a function's is in one piece.
     pub cold_starts: Vec<(InsnId, u32)>,
-    pub items: Vec<Item>,
+    pub items: Vec<HotItem>,
     /// Where in the cold code that of each instruction begins which has some; it ends where the next begins. Ascending.
     pub cold_parts: Vec<(InsnId, u32)>,
     /// What others of it call: from where to where in the cold code. Ascending.
@@ -297,7 +297,7 @@ pub struct Code {
     /// Moves of rsp by the sequences, ascending, for the unwind tables.
     pub stack: Vec<StackPlace>,
     /// Inserted checks and polls, for reports.
-    pub sites: Counts,
+    pub sites: SequenceCounts,
     pub refusals: Vec<Refusal>,
     /// Fixups of cold stubs that lead behind the instruction being emitted.
     pub behind: Vec<usize>,
@@ -314,16 +314,16 @@ pub struct Code {
     /// Where the guarded access of each check that claims name stands: bytes behind the beginning of its instruction's new code. Sorted.
     pub guarded: Vec<(InsnId, u32)>,
     /// Of guarded code: the accesses that its full version tests.
-    pub accesses: Accesses,
+    pub accesses: TestedAccesses,
     /// The accesses with checks of their own, and where those begin.
-    pub restarts: Restarts,
+    pub restarts: EmittedRestarts,
     /// What the blocks contain, where they are counted.
     pub recorder: Recorder,
     /// What the passes have left of it; each screen takes some.
     pub fuel: Fuel,
 }
 
-impl Code {
+impl EmittedCode {
     /// How many instructions have been put into the hot buffer from `from` on.
     pub(crate) fn inserted(&self, from: u32) -> u32 {
         let bytes = &self.hot.bytes[from as usize..];
@@ -341,7 +341,7 @@ impl Code {
     /// The same of what several stubs share and call: a tail.
     pub(super) fn stub_tail(&mut self, tail: u32, id: InsnId, lower_by: i32) {
         let call = asm::call32(&mut self.cold.bytes);
-        self.cold.fix(call, Target::Cold(tail));
+        self.cold.fix(call, FixupTarget::Cold(tail));
         // It gives the red zone back.
         self.stub_calls.push(StubCall { id, end: self.cold.pos(), lower_by: lower_by as u32, behind: 0 });
     }
@@ -367,7 +367,7 @@ impl Code {
 
 /// The accesses that full code tests, and where they stand in plain code.
 #[derive(Debug, Default)]
-pub struct Accesses {
+pub struct TestedAccesses {
     /// In the order of the instructions.
     tested: Vec<InsnId>,
     /// Those of plain code in front of which something is inserted: how many bytes. Sorted.
@@ -376,7 +376,7 @@ pub struct Accesses {
     pub redirected: Vec<InsnId>,
 }
 
-impl Accesses {
+impl TestedAccesses {
     /// Notes what was emitted for an instruction that has two versions; `bytes`: what stands in front of it.
     pub(crate) fn note(&mut self, id: InsnId, full: bool, decision: Decision, bytes: u32) {
         if full && decision.is_tested() {
@@ -418,13 +418,13 @@ impl Accesses {
 
 /// Checks of accesses in the order of their instructions, in a few bytes each: there are hundreds of thousands in a large module.
 #[derive(Debug, Default)]
-pub struct Restarts {
+pub struct EmittedRestarts {
     /// How many instructions lie between, where the check begins in the instruction's new code, and how many bytes it has.
     codes: Vec<u8>,
     last: u32,
 }
 
-impl Restarts {
+impl EmittedRestarts {
     pub(crate) fn push(&mut self, id: InsnId, from: u32, bytes: u32) {
         for number in [id.0 - self.last, from, bytes] {
             leb128::write::unsigned(&mut self.codes, number.into()).expect("a vector takes all");

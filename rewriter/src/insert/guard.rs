@@ -8,13 +8,13 @@
 
 use crate::decode::insn::Flow;
 use crate::decode::regs::RegSet;
-use crate::facts::access::{Place, Plain};
-use crate::insert::asm::{self, Mem, RSP};
-use crate::insert::code::{Code, TailCall, Target};
+use crate::facts::access::{AddressForm, PlainAccess};
+use crate::insert::asm::{self, MemOperand, RSP};
+use crate::insert::code::{EmittedCode, FixupTarget, TailCall};
 use crate::insert::sequences::{in_segment, string};
 use crate::insert::site::{
-    Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, in_red_zone, open, place_regs,
-    save_flags,
+    Done, RED_ZONE, ScratchRegisters, Site, address, bit_offset, bit_word, check_counter, count, in_red_zone, open,
+    place_regs, save_flags,
 };
 use crate::insert::stubs::{bit_string, miss_call, miss_descriptor, shared_tail, short_stub, spilled_straddle_test};
 use crate::plan::decision::{Decision, is_big};
@@ -55,7 +55,7 @@ pub fn is_learnable(decision: &Decision, flow: Flow) -> bool {
 }
 
 /// Emits what is decided for the access of the instruction.
-pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
+pub(super) fn check(code: &mut EmittedCode, site: &Site, decision: &Decision) -> Done {
     match decision {
         Decision::Refused(reason) => Err(reason),
         Decision::Check(p) if is_aliased(site.insn, decision, site.table, site.bytes) => access(code, site, p),
@@ -65,13 +65,14 @@ pub(super) fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
     }
 }
 
-fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
+fn access(code: &mut EmittedCode, site: &Site, p: &PlainAccess) -> Done {
     code.sites.checks += 1;
     let bits = bit_string(p);
     if site.compact && bits.is_none() && !site.live.meets(RegSet::FLAGS) {
         return called(code, site, p);
     }
-    let Scratch { saved, s, t } = open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
+    let ScratchRegisters { saved, s, t } =
+        open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
     if let Some((offset, word)) = bits {
         bit_offset(&mut code.hot.bytes, offset, word, t);
     }
@@ -88,12 +89,12 @@ fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     let denied = test(out, s, p);
     let away = asm::jcc32(out, denied);
     let tail = short.then(|| shared_tail(code, s, p, |out| denies(out, s, p)));
-    code.hot.fix(away, Target::Cold(code.cold.pos()));
+    code.hot.fix(away, FixupTarget::Cold(code.cold.pos()));
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
 
     compare_tag(&mut code.cold.bytes, s, 0);
-    let private = Target::Insn { id: site.id, delta: behind + 1 };
+    let private = FixupTarget::Insn { id: site.id, delta: behind + 1 };
     if saved.is_empty() {
         let without_prefix = asm::jcc32(&mut code.cold.bytes, asm::CC_E);
         code.cold.fix(without_prefix, private);
@@ -115,19 +116,19 @@ fn access(code: &mut Code, site: &Site, p: &Plain) -> Done {
     saved.undo_cold(code);
     miss_call(code, site, p)?;
     let back = asm::jmp32(&mut code.cold.bytes);
-    code.cold.fix(back, Target::Insn { id: site.id, delta: behind });
+    code.cold.fix(back, FixupTarget::Insn { id: site.id, delta: behind });
     Ok(())
 }
 
 /// A test that is called: where size matters more than time.
-fn called(code: &mut Code, site: &Site, p: &Plain) -> Done {
+fn called(code: &mut EmittedCode, site: &Site, p: &PlainAccess) -> Done {
     let avoid = place_regs(site.insn, p.at) | RegSet::RSP;
     let free = RegSet::GPRS.without(site.live).without(RegSet::RSP).gprs().next();
     let s =
         free.or(RegSet::GPRS.without(avoid).gprs().next()).expect("an operand names at most two of sixteen registers");
     let mut moved = 0;
     if free.is_none() || !site.red_zone {
-        asm::lea(&mut code.hot.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+        asm::lea(&mut code.hot.bytes, RSP, MemOperand::base(RSP, -RED_ZONE));
         moved = RED_ZONE;
         code.stack.push(site.stack_place(code.hot.bytes.len(), moved));
     }
@@ -140,7 +141,7 @@ fn called(code: &mut Code, site: &Site, p: &Plain) -> Done {
     count(&mut code.hot.bytes, site.count, check_counter(p.store));
     let test = shared_test(code, s, p, moved);
     let call = asm::call32(&mut code.hot.bytes);
-    code.hot.fix(call, Target::Cold(test));
+    code.hot.fix(call, FixupTarget::Cold(test));
     if moved > 0 {
         code.stack.push(site.stack_place(code.hot.bytes.len(), 0));
     }
@@ -151,7 +152,7 @@ fn called(code: &mut Code, site: &Site, p: &Plain) -> Done {
 /// The test for accesses like `p` whose address is in `s`, emitted where it is first needed. It returns with the carry flag set where the memory is private; else
 /// the access is possible at the alias. `moved`: by how much rsp is lower than the program's when it is called, which it puts back: by the red zone, unless that
 /// is free, and by `s` if that has been pushed; else `s` is changed.
-fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
+fn shared_test(code: &mut EmittedCode, s: u8, p: &PlainAccess, moved: i32) -> u32 {
     let known = &code.tests[usize::from(s)];
     let desc = miss_descriptor(p);
     if let Some(t) = known.iter().find(|t| (t.0, t.1) == (desc, moved)) {
@@ -163,7 +164,7 @@ fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
     let out = &mut code.cold.bytes;
     let back = |out: &mut Vec<u8>| {
         if moved > RED_ZONE {
-            asm::load64(out, s, Mem::base(RSP, 8));
+            asm::load64(out, s, MemOperand::base(RSP, 8));
         }
         if moved > 0 { asm::ret_pop(out, moved as u16) } else { asm::ret(out) }
     };
@@ -181,7 +182,7 @@ fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
     asm::load64(out, s, in_red_zone(0));
     asm::add_rsp(out, -RED_ZONE as i8);
     let call = asm::call32(out);
-    code.cold.fix(call, Target::Cold(tail));
+    code.cold.fix(call, FixupTarget::Cold(tail));
     code.tail_calls.push(TailCall { end: code.cold.pos(), below: RED_ZONE as u32 });
     code.cold.bytes.push(asm::CLC);
     back(&mut code.cold.bytes);
@@ -190,7 +191,7 @@ fn shared_test(code: &mut Code, s: u8, p: &Plain, moved: i32) -> u32 {
 }
 
 /// Tests whether tags allow the access whose shifted address is in `s`; the condition on which they do not. Where they do, the carry flag is clear.
-fn test(out: &mut Vec<u8>, s: u8, p: &Plain) -> u8 {
+fn test(out: &mut Vec<u8>, s: u8, p: &PlainAccess) -> u8 {
     if p.bytes == 1 {
         test_tag(out, s, allowing(p.store));
         asm::CC_E
@@ -202,10 +203,10 @@ fn test(out: &mut Vec<u8>, s: u8, p: &Plain) -> u8 {
 
 /// A test of the tag of the access's own block, and short jumps where it denies the access, or a peer has rung: a loop of plain code has no poll, and may always
 /// come here, because the next block is not accessible.
-fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> [usize; 2] {
+fn denies(out: &mut Vec<u8>, s: u8, p: &PlainAccess) -> [usize; 2] {
     test_tag(out, s, allowing(p.store));
     let denied = asm::jcc8(out, asm::CC_E);
-    asm::cmp_mem32(out, Mem::absolute(contract::POLL_WORD), 0);
+    asm::cmp_mem32(out, MemOperand::absolute(contract::POLL_WORD), 0);
     [denied, asm::jcc8(out, asm::CC_NE)]
 }
 
@@ -223,7 +224,7 @@ fn allowing(store: bool) -> u8 {
 /// `test byte gs:[s + T], bits`
 fn test_tag(out: &mut Vec<u8>, s: u8, bits: u8) {
     out.push(GS);
-    asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), bits);
+    asm::test8(out, MemOperand::base(s, contract::TAG_TABLE_BASE as i32), bits);
 }
 
 /// `cmp byte gs:[s + T], number`
@@ -234,27 +235,27 @@ fn compare_tag(out: &mut Vec<u8>, s: u8, number: u8) {
 /// `cmp byte gs:[s + T + further], number`
 fn compare_tag_at(out: &mut Vec<u8>, s: u8, further: u8, number: u8) {
     out.push(GS);
-    asm::cmp8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32 + i32::from(further)), number);
+    asm::cmp8(out, MemOperand::base(s, contract::TAG_TABLE_BASE as i32 + i32::from(further)), number);
 }
 
 /// More than 64 bytes: if the area is in shared memory, the gate makes all of it accessible, and the stub accesses it.
-fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
-    if !matches!(p.at, Place::Operand) {
+fn big(code: &mut EmittedCode, site: &Site, p: &PlainAccess) -> Done {
+    if !matches!(p.at, AddressForm::Operand) {
         return Ok(());
     }
     code.sites.checks += 1;
-    let Scratch { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
+    let ScratchRegisters { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
     address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
     save_flags(code, &saved);
     count(&mut code.hot.bytes, site.count, check_counter(p.store));
     let found = in_segment(code, s);
-    code.hot.fix(found, Target::Cold(code.cold.pos()));
+    code.hot.fix(found, FixupTarget::Cold(code.cold.pos()));
     saved.undo_hot(code, site);
     saved.undo_cold(code);
     miss_call(code, site, p)?;
     code.cold.bytes.extend(prefixed(site.bytes));
     let back = asm::jmp32(&mut code.cold.bytes);
-    code.cold.fix(back, Target::Insn { id: site.id, delta: 0 });
+    code.cold.fix(back, FixupTarget::Insn { id: site.id, delta: 0 });
     code.behind.push(code.cold.fixups.len() - 1);
     Ok(())
 }

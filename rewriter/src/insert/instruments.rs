@@ -13,13 +13,13 @@
 //!
 //! Counters of executed checks and polls (`--count`) are part of their sequences ([`crate::insert::site::count`]).
 //!
-//! Input: a [`Site`] and what is planned for it. Output: bytes in the hot and the cold buffer of [`Code`]; the recorder knows of each.
+//! Input: a [`Site`] and what is planned for it. Output: bytes in the hot and the cold buffer of [`EmittedCode`]; the recorder knows of each.
 
-use crate::insert::block_recorder::Place;
-use crate::insert::code::Code;
+use crate::insert::block_recorder::SequencePlace;
+use crate::insert::code::EmittedCode;
 use crate::insert::site::{Done, Site};
 use crate::insert::{guard, polls, sequences, stack_test};
-use crate::plan::decision::{Class, Decision};
+use crate::plan::decision::{Decision, DecisionClass};
 
 /// What is inserted at an instruction. (A strip is inserted in two pieces: [`crate::insert::strip`].)
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub enum Instrument {
 ///
 /// # Errors
 /// Why the instruction cannot be rewritten.
-pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
+pub fn insert(code: &mut EmittedCode, site: &Site, instrument: Instrument) -> Done {
     let (hot, cold, screens) = (code.hot.pos(), code.cold.pos(), code.sites.screens);
     match instrument {
         Instrument::Counter { insns } => {
@@ -54,7 +54,7 @@ pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
         return Ok(());
     }
     let inserted = code.inserted(hot);
-    let place = Place {
+    let place = SequencePlace {
         live: site.live,
         screened: code.sites.screens > screens,
         hot: hot..code.hot.pos(),
@@ -63,11 +63,11 @@ pub fn insert(code: &mut Code, site: &Site, instrument: Instrument) -> Done {
     let mut mark = |class, inserted, place| code.recorder.mark_at(site.program(), class, inserted, place);
     match instrument {
         Instrument::Counter { .. } => code.recorder.counter_at(site.program(), place),
-        Instrument::Poll => mark(Class::Poll, inserted, place),
-        Instrument::StackTest => mark(Class::StackTest, inserted, place),
+        Instrument::Poll => mark(DecisionClass::Poll, inserted, place),
+        Instrument::StackTest => mark(DecisionClass::StackTest, inserted, place),
         Instrument::Check(Decision::CheckTwo(a, b)) => {
-            mark(Class::of_check(a.store), inserted - inserted / 2, place);
-            mark(Class::of_check(b.store), inserted / 2, Place::default());
+            mark(DecisionClass::of_check(a.store), inserted - inserted / 2, place);
+            mark(DecisionClass::of_check(b.store), inserted / 2, SequencePlace::default());
         }
         Instrument::Check(decision) => {
             decision.class().into_iter().for_each(|class| mark(class, inserted, place.clone()))

@@ -3,12 +3,13 @@
 //! Input: a [`Site`] and the [`Decision`]. Output: bytes in the hot and the cold buffer. **Invariant**: that of [`crate::insert`].
 
 use crate::decode::regs::{RegSet, operand_regs};
-use crate::facts::access::Plain;
-use crate::insert::asm::{self, Mem, RAX, RSP};
-use crate::insert::code::{Code, Target};
+use crate::facts::access::PlainAccess;
+use crate::insert::asm::{self, MemOperand, RAX, RSP};
+use crate::insert::code::{EmittedCode, FixupTarget};
 use crate::insert::screen;
 use crate::insert::site::{
-    Done, RED_ZONE, Scratch, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs, save_flags,
+    Done, RED_ZONE, ScratchRegisters, Site, address, bit_offset, bit_word, check_counter, count, open, place_regs,
+    save_flags,
 };
 use crate::insert::stubs::{
     bit_string, chained_stub, denies, miss_call, shared_tail, short_stub, spilled_straddle_test, straddle_test,
@@ -19,13 +20,13 @@ use crate::plan::decision::{Decision, is_big};
 use blizzard_contract::{self as contract, VsibDesc};
 
 /// Emits what is decided for the access of the instruction.
-pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
+pub fn check(code: &mut EmittedCode, site: &Site, decision: &Decision) -> Done {
     match decision {
         Decision::Nothing | Decision::Unchecked(_) => Ok(()),
         Decision::Refused(reason) => Err(reason),
         Decision::Check(p) => match site.planned {
             Some(&Planned { bytes, load, store, .. }) => {
-                access(code, site, &Plain { bytes: bytes.into(), load, store, ..*p }, None)
+                access(code, site, &PlainAccess { bytes: bytes.into(), load, store, ..*p }, None)
             }
             None => access(code, site, p, None),
         },
@@ -34,7 +35,7 @@ pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
             access(code, site, a, Some(start))?;
             // A miss of the second may give the first block away: it starts the group again. The second is a store to an
             // aligned line (SDM, MOVDIR64B: #GP otherwise), so the tag of its first byte decides.
-            access(code, site, &Plain { bytes: 1, ..*b }, Some(start))
+            access(code, site, &PlainAccess { bytes: 1, ..*b }, Some(start))
         }
         Decision::String { desc, rsi, rdi } => string(code, site, *desc, *rsi, *rdi),
         Decision::Vsib(d) => vsib(code, site, d),
@@ -42,7 +43,7 @@ pub fn check(code: &mut Code, site: &Site, decision: &Decision) -> Done {
 }
 
 /// `restart`: where a miss leads; None: to the access, which the gate has made possible.
-fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done {
+fn access(code: &mut EmittedCode, site: &Site, p: &PlainAccess, restart: Option<u32>) -> Done {
     if is_big(p) {
         return big(code, site, p);
     }
@@ -51,7 +52,8 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
         return Ok(());
     }
     let bits = bit_string(p);
-    let Scratch { saved, s, t } = open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
+    let ScratchRegisters { saved, s, t } =
+        open(code, site, place_regs(site.insn, p.at), if bits.is_some() { 2 } else { 1 });
     if let Some((offset, word)) = bits {
         bit_offset(&mut code.hot.bytes, offset, word, t);
     }
@@ -71,7 +73,7 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     let tail =
         (short && restart.is_none() && chain.is_none()).then(|| shared_tail(code, s, p, |out| denies(out, s, p)));
     let cold = code.cold.pos();
-    code.hot.fix(miss, Target::Cold(cold));
+    code.hot.fix(miss, FixupTarget::Cold(cold));
     saved.undo_hot(code, site);
     let behind = code.hot.pos() - site.begin;
     if let Some(chain) = chain {
@@ -92,12 +94,12 @@ fn access(code: &mut Code, site: &Site, p: &Plain, restart: Option<u32>) -> Done
     let back = asm::jmp32(&mut code.cold.bytes);
     // A check of two blocks would fail again where only the block behind the access is missing.
     let delta = restart.map_or(behind, |group| group - site.begin);
-    code.cold.fix(back, Target::Insn { id: site.id, delta });
+    code.cold.fix(back, FixupTarget::Insn { id: site.id, delta });
     Ok(())
 }
 
 /// `mov/lea s, address; shr s, 40; cmp s32, 0x20; je cold`
-pub(super) fn in_segment(code: &mut Code, s: u8) -> usize {
+pub(super) fn in_segment(code: &mut EmittedCode, s: u8) -> usize {
     let out = &mut code.hot.bytes;
     asm::shr(out, s, contract::SEGMENT_SHIFT as u8);
     asm::cmp32(out, s, (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i8);
@@ -105,32 +107,32 @@ pub(super) fn in_segment(code: &mut Code, s: u8) -> usize {
 }
 
 /// More than 64 bytes: the gate makes all blocks accessible at once if the area is in the segment.
-fn big(code: &mut Code, site: &Site, p: &Plain) -> Done {
+fn big(code: &mut EmittedCode, site: &Site, p: &PlainAccess) -> Done {
     code.sites.checks += 1;
-    let Scratch { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
+    let ScratchRegisters { saved, s, .. } = open(code, site, place_regs(site.insn, p.at), 1);
     address(&mut code.hot, site, p.at, s, saved.rsp_moved())?;
     save_flags(code, &saved);
     count(&mut code.hot.bytes, site.count, check_counter(p.store));
     let found = in_segment(code, s);
     let cold = code.cold.pos();
-    code.hot.fix(found, Target::Cold(cold));
+    code.hot.fix(found, FixupTarget::Cold(cold));
     saved.undo_hot(code, site);
     let access = code.hot.pos() - site.begin;
     saved.undo_cold(code);
     miss_call(code, site, p)?;
     let back = asm::jmp32(&mut code.cold.bytes);
-    code.cold.fix(back, Target::Insn { id: site.id, delta: access });
+    code.cold.fix(back, FixupTarget::Insn { id: site.id, delta: access });
     Ok(())
 }
 
-pub(super) fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done {
+pub(super) fn string(code: &mut EmittedCode, site: &Site, desc: u32, rsi: bool, rdi: bool) -> Done {
     code.sites.strings += 1;
     const RSI: u8 = 6;
     const RDI: u8 = 7;
     // The gate performs the instruction, so its registers must hold the program's values in the stub, even those it only writes.
     let own = RegSet(1 << RSI | 1 << RDI | 1 << 1 | 1);
     let guarded = Site { live: site.live | own, ..*site };
-    let Scratch { saved, s, .. } = open(code, &guarded, own, 1);
+    let ScratchRegisters { saved, s, .. } = open(code, &guarded, own, 1);
     // rdi and rsi are not rax, so the flags may be saved first, once.
     save_flags(code, &saved);
     let mut found = Vec::new();
@@ -143,47 +145,47 @@ pub(super) fn string(code: &mut Code, site: &Site, desc: u32, rsi: bool, rdi: bo
     }
     let cold = code.cold.pos();
     for at in found {
-        code.hot.fix(at, Target::Cold(cold));
+        code.hot.fix(at, FixupTarget::Cold(cold));
     }
     saved.undo_hot(code, site);
     saved.undo_cold(code);
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, -RED_ZONE));
     asm::push_imm(&mut cold.bytes, desc);
     code.stub_gate(contract::GATE_STRING, site.id, (RED_ZONE, 8));
     let cold = &mut code.cold;
     let tail = cold.pos() as usize;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
     debug_assert_eq!(cold.bytes[tail..back], contract::STRING_TAIL);
-    cold.fix(back, Target::Insn { id: site.id, delta: 0 });
+    cold.fix(back, FixupTarget::Insn { id: site.id, delta: 0 });
     code.behind.push(code.cold.fixups.len() - 1);
     Ok(())
 }
 
-fn vsib(code: &mut Code, site: &Site, d: &VsibDesc) -> Done {
+fn vsib(code: &mut EmittedCode, site: &Site, d: &VsibDesc) -> Done {
     code.sites.vsib += 1;
-    let Scratch { saved, .. } = open(code, site, operand_regs(site.insn), 0);
+    let ScratchRegisters { saved, .. } = open(code, site, operand_regs(site.insn), 0);
     save_flags(code, &saved);
     count(&mut code.hot.bytes, site.count, check_counter(d.access == 2));
-    asm::cmp_mem32(&mut code.hot.bytes, Mem::absolute(contract::CTX_NODES), 1);
+    asm::cmp_mem32(&mut code.hot.bytes, MemOperand::absolute(contract::CTX_NODES), 1);
     let found = asm::jcc32(&mut code.hot.bytes, asm::CC_NE);
     let cold = code.cold.pos();
-    code.hot.fix(found, Target::Cold(cold));
+    code.hot.fix(found, FixupTarget::Cold(cold));
     saved.undo_hot(code, site);
     let access = code.hot.pos() - site.begin;
     saved.undo_cold(code);
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, -RED_ZONE));
     asm::push(&mut cold.bytes, RAX);
     let at = asm::lea_rip(&mut cold.bytes, RAX);
-    cold.fix(at, Target::Vsib(code.vsib.len() as u32));
+    cold.fix(at, FixupTarget::Vsib(code.vsib.len() as u32));
     asm::xchg_rsp_rax(&mut cold.bytes);
     code.stub_gate(contract::GATE_VSIB, site.id, (RED_ZONE, 8));
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, RED_ZONE));
     let back = asm::jmp32(&mut cold.bytes);
-    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    cold.fix(back, FixupTarget::Insn { id: site.id, delta: access });
     code.vsib.push(VsibDesc { rsp_moved: RED_ZONE as u8, ..*d });
     Ok(())
 }
@@ -203,9 +205,9 @@ pub fn syscall(out: &mut Vec<u8>) {
 }
 
 /// Makes the stubs that skip the instruction lead to where the buffer is now.
-pub fn land_behind(code: &mut Code, site: &Site) {
+pub fn land_behind(code: &mut EmittedCode, site: &Site) {
     let delta = code.hot.pos() - site.begin;
     for i in code.behind.drain(..) {
-        code.cold.retarget(i, Target::Insn { id: site.id, delta });
+        code.cold.retarget(i, FixupTarget::Insn { id: site.id, delta });
     }
 }

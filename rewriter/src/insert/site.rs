@@ -6,9 +6,9 @@
 use crate::base::addresses::Vaddr;
 use crate::decode::insn::InsnId;
 use crate::decode::regs::{RegSet, operand_regs};
-use crate::facts::access::Place;
-use crate::insert::asm::{self, Mem, RAX, RSP};
-use crate::insert::code::{Buffer, Code, StackPlace, Target};
+use crate::facts::access::AddressForm;
+use crate::insert::asm::{self, MemOperand, RAX, RSP};
+use crate::insert::code::{Buffer, EmittedCode, FixupTarget, StackPlace};
 use crate::plan::checks::Planned;
 use blizzard_contract as contract;
 use blizzard_contract::Counter;
@@ -80,12 +80,12 @@ impl Saved {
     }
 
     /// In a cold stub, which no unwind row describes.
-    pub(super) fn undo_cold(&self, code: &mut Code) {
+    pub(super) fn undo_cold(&self, code: &mut EmittedCode) {
         self.undo(&mut code.cold.bytes, |_, _| {});
     }
 
-    pub(super) fn undo_hot(&self, code: &mut Code, site: &Site) {
-        let Code { hot, stack, .. } = code;
+    pub(super) fn undo_hot(&self, code: &mut EmittedCode, site: &Site) {
+        let EmittedCode { hot, stack, .. } = code;
         self.undo(&mut hot.bytes, |pos, lower_by| stack.push(site.stack_place(pos, lower_by)));
     }
 
@@ -108,14 +108,14 @@ impl Saved {
             moved(out.len(), lower_by);
         }
         if self.rsp_moved() != 0 {
-            asm::lea(out, RSP, Mem::base(RSP, RED_ZONE));
+            asm::lea(out, RSP, MemOperand::base(RSP, RED_ZONE));
             moved(out.len(), 0);
         }
     }
 }
 
 /// Registers a sequence may use.
-pub(super) struct Scratch {
+pub(super) struct ScratchRegisters {
     pub(super) saved: Saved,
     /// For the address.
     pub(super) s: u8,
@@ -139,7 +139,7 @@ impl Pool {
 
 /// Opens a sequence: chooses `wanted` scratch registers, at most two, and spills if there are too few. `avoid`: registers of the operand.
 /// The flags are saved later, by [`save_flags`], because the operand may use rax.
-pub(super) fn open(code: &mut Code, site: &Site, avoid: RegSet, wanted: usize) -> Scratch {
+pub(super) fn open(code: &mut EmittedCode, site: &Site, avoid: RegSet, wanted: usize) -> ScratchRegisters {
     let out = &mut code.hot.bytes;
     let flags_live = site.live.meets(RegSet::FLAGS);
     let free = RegSet::GPRS.without(site.live).without(RegSet::RSP);
@@ -163,7 +163,7 @@ pub(super) fn open(code: &mut Code, site: &Site, avoid: RegSet, wanted: usize) -
         saved.spilled.iter().enumerate().for_each(|(k, &r)| asm::store64(out, in_red_zone(k), r));
     } else if !saved.spilled.is_empty() {
         code.sites.spills += 1;
-        asm::lea(out, RSP, Mem::base(RSP, -RED_ZONE));
+        asm::lea(out, RSP, MemOperand::base(RSP, -RED_ZONE));
         code.stack.push(site.stack_place(out.len(), RED_ZONE));
         for (k, &r) in (1..).zip(&saved.spilled) {
             asm::push(out, r);
@@ -174,7 +174,7 @@ pub(super) fn open(code: &mut Code, site: &Site, avoid: RegSet, wanted: usize) -
     if flags_live {
         saved.flags = Some((!rax_free).then(|| pool.registers[wanted]));
     }
-    Scratch { saved, s, t }
+    ScratchRegisters { saved, s, t }
 }
 
 /// The registers but rax and rsp, in the order in which they are spilled. Where time matters, first those that functions keep over calls, which loops seldom change,
@@ -191,12 +191,12 @@ fn to_spill(site: &Site) -> impl Iterator<Item = u8> {
 }
 
 /// Where the `k`th register is kept in the red zone.
-pub(super) fn in_red_zone(k: usize) -> Mem {
-    Mem::base(RSP, -8 * (k as i32 + 1))
+pub(super) fn in_red_zone(k: usize) -> MemOperand {
+    MemOperand::base(RSP, -8 * (k as i32 + 1))
 }
 
 /// Saves the status flags if [`open`] found them live.
-pub(super) fn save_flags(code: &mut Code, saved: &Saved) {
+pub(super) fn save_flags(code: &mut EmittedCode, saved: &Saved) {
     if let Some(rax) = saved.flags {
         code.sites.flag_saves += 1;
         if let Some(r) = rax {
@@ -207,7 +207,7 @@ pub(super) fn save_flags(code: &mut Code, saved: &Saved) {
 }
 
 /// The explicit memory operand, or what is tested in its place, with rsp lower by `moved` than the program's.
-fn operand(site: &Site, moved: i32) -> Result<Mem, &'static str> {
+fn operand(site: &Site, moved: i32) -> Result<MemOperand, &'static str> {
     let insn = site.insn;
     let number = |r: Register| r.number() as u8;
     let base = (insn.memory_base() != Register::None).then(|| number(insn.memory_base()));
@@ -224,31 +224,31 @@ fn operand(site: &Site, moved: i32) -> Result<Mem, &'static str> {
     // A displacement has 32 bits; only what was added can take it out of them.
     let disp = i32::try_from(disp)
         .map_err(|_| "displacement from rsp too near 2 GiB: the check lowers rsp and cannot make up for it")?;
-    Ok(Mem { base, index, disp })
+    Ok(MemOperand { base, index, disp })
 }
 
 /// Emits the address of `place` into `dst`, with rsp lower by `moved`; changes no flag. Of a bit string, it is its first byte's.
-pub(super) fn address(out: &mut Buffer, site: &Site, place: Place, dst: u8, moved: i32) -> Done {
+pub(super) fn address(out: &mut Buffer, site: &Site, place: AddressForm, dst: u8, moved: i32) -> Done {
     let insn = site.insn;
     match place {
-        Place::Register(r) => asm::mov(&mut out.bytes, dst, r.number() as u8),
-        Place::Xlat => {
+        AddressForm::Register(r) => asm::mov(&mut out.bytes, dst, r.number() as u8),
+        AddressForm::Xlat => {
             asm::movzx_al(&mut out.bytes, dst);
-            asm::lea(&mut out.bytes, dst, Mem { base: Some(3), index: Some((dst, 1)), disp: 0 });
+            asm::lea(&mut out.bytes, dst, MemOperand { base: Some(3), index: Some((dst, 1)), disp: 0 });
         }
-        Place::Operand | Place::BitString { .. } => {
+        AddressForm::Operand | AddressForm::BitString { .. } => {
             if let Some(table) = site.table {
                 // The instruction will read the new table, so that is what the check must look at.
                 let m = operand(site, moved)?;
-                asm::lea(&mut out.bytes, dst, Mem { disp: i32::MAX, ..m });
+                asm::lea(&mut out.bytes, dst, MemOperand { disp: i32::MAX, ..m });
                 let at = out.bytes.len() - 4;
-                out.fix(at, Target::TableDelta { table, disp: m.disp });
+                out.fix(at, FixupTarget::TableDelta { table, disp: m.disp });
             } else if insn.is_ip_rel_memory_operand() {
                 let at = asm::lea_rip(&mut out.bytes, dst);
-                out.fix(at, Target::Old(Vaddr(insn.ip_rel_memory_address())));
+                out.fix(at, FixupTarget::Old(Vaddr(insn.ip_rel_memory_address())));
             } else {
                 match operand(site, moved)? {
-                    Mem { base: Some(b), index: None, disp: 0 } => asm::mov(&mut out.bytes, dst, b),
+                    MemOperand { base: Some(b), index: None, disp: 0 } => asm::mov(&mut out.bytes, dst, b),
                     m => asm::lea(&mut out.bytes, dst, m),
                 }
             }
@@ -270,22 +270,22 @@ pub(super) fn bit_offset(out: &mut Vec<u8>, offset: Register, word: u8, temp: u8
 /// From the address of a bit string in `dst` to that of the word with the bit `temp`; changes `temp` and the flags.
 pub(super) fn bit_word(out: &mut Vec<u8>, word: u8, dst: u8, temp: u8) {
     asm::sar(out, temp, 3 + word.trailing_zeros() as u8);
-    asm::lea(out, dst, Mem { base: Some(dst), index: Some((temp, word)), disp: 0 });
+    asm::lea(out, dst, MemOperand { base: Some(dst), index: Some((temp, word)), disp: 0 });
 }
 
-pub(super) fn place_regs(insn: &Instruction, place: Place) -> RegSet {
+pub(super) fn place_regs(insn: &Instruction, place: AddressForm) -> RegSet {
     match place {
-        Place::Operand => operand_regs(insn),
-        Place::BitString { offset, .. } => operand_regs(insn) | RegSet::of(offset),
-        Place::Register(r) => RegSet::of(r),
-        Place::Xlat => RegSet(1 << 3 | 1),
+        AddressForm::Operand => operand_regs(insn),
+        AddressForm::BitString { offset, .. } => operand_regs(insn) | RegSet::of(offset),
+        AddressForm::Register(r) => RegSet::of(r),
+        AddressForm::Xlat => RegSet(1 << 3 | 1),
     }
 }
 
 /// Counts an executed check or poll, where they are counted; changes the flags.
 pub(super) fn count(out: &mut Vec<u8>, counted: bool, what: Counter) {
     if counted {
-        asm::inc64(out, Mem::absolute(contract::COUNTERS + 8 * what as u64));
+        asm::inc64(out, MemOperand::absolute(contract::COUNTERS + 8 * what as u64));
     }
 }
 

@@ -6,9 +6,9 @@
 //! 2, BT.
 
 use crate::decode::regs::RegSet;
-use crate::insert::asm::{self, Mem, RAX, RSP};
-use crate::insert::code::{Code, Target};
-use crate::insert::site::{Saved, Scratch, Site, open, save_flags};
+use crate::insert::asm::{self, MemOperand, RAX, RSP};
+use crate::insert::code::{EmittedCode, FixupTarget};
+use crate::insert::site::{Saved, ScratchRegisters, Site, open, save_flags};
 use blizzard_contract as contract;
 
 /// The bits of an address that tell the window, and whether they are set there; the first is tested in the hot code. Those above are clear in all
@@ -26,15 +26,15 @@ const BITS: [(u32, bool); 7] = {
 const _: () = assert!(BITS[6].0 == contract::SEGMENT_SHIFT && !BITS[0].1);
 
 /// Emits the test behind the instruction.
-pub fn insert(code: &mut Code, site: &Site) {
+pub fn insert(code: &mut EmittedCode, site: &Site) {
     code.sites.stack_tests += 1;
-    let Scratch { saved, .. } = open(code, site, RegSet::NONE, 0);
+    let ScratchRegisters { saved, .. } = open(code, site, RegSet::NONE, 0);
     save_flags(code, &saved);
     asm::bt(&mut code.hot.bytes, RSP, contract::PRIVATE_BIT as u8);
     let doubtful = asm::jcc32(&mut code.hot.bytes, asm::CC_AE);
-    let behind = Target::Insn { id: site.id, delta: code.hot.pos() - site.begin };
+    let behind = FixupTarget::Insn { id: site.id, delta: code.hot.pos() - site.begin };
     let cold = code.cold.pos();
-    code.hot.fix(doubtful, Target::Cold(cold));
+    code.hot.fix(doubtful, FixupTarget::Cold(cold));
     saved.undo_hot(code, site);
     let cold = &mut code.cold;
     for (bit, set) in &BITS[1..] {
@@ -42,17 +42,17 @@ pub fn insert(code: &mut Code, site: &Site) {
         let back = asm::jcc32(&mut cold.bytes, if *set { asm::CC_AE } else { asm::CC_B });
         cold.fix(back, behind);
     }
-    asm::cmp_mem32(&mut cold.bytes, Mem::absolute(contract::CTX_NODES), 1);
+    asm::cmp_mem32(&mut cold.bytes, MemOperand::absolute(contract::CTX_NODES), 1);
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
     cold.fix(back, behind);
     give_up(code, &saved, behind);
 }
 
 /// Ends the run; `place`: an address of the function.
-fn give_up(code: &mut Code, saved: &Saved, place: Target) {
+fn give_up(code: &mut EmittedCode, saved: &Saved, place: FixupTarget) {
     let cold = &mut code.cold;
     if saved.rsp_moved() != 0 {
-        asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, saved.rsp_moved()));
+        asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, saved.rsp_moved()));
     }
     let at = asm::lea_rip(&mut cold.bytes, RAX);
     cold.fix(at, place);

@@ -5,9 +5,9 @@
 
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
-use crate::facts::access::{Place, Plain, XSAVE_BYTES};
-use crate::insert::asm::{self, Mem, RAX, RSP};
-use crate::insert::code::{Buffer, Code, Target};
+use crate::facts::access::{AddressForm, PlainAccess, XSAVE_BYTES};
+use crate::insert::asm::{self, MemOperand, RAX, RSP};
+use crate::insert::code::{Buffer, EmittedCode, FixupTarget};
 use crate::insert::site::{Done, RED_ZONE, Saved, Site, address, bit_offset, bit_word, place_regs};
 use crate::plan::loop_tests::Limit;
 use blizzard_contract as contract;
@@ -22,20 +22,20 @@ pub fn take_back(out: &mut Vec<u8>, limit: Limit) {
 
 /// The cold stub where a register and the flags are free: it puts the address into the register, and a tail that all such stubs
 /// of a module share does the rest.
-pub(super) fn short_stub(code: &mut Code, site: &Site, p: &Plain, s: u8, tail: u32, access: u32) -> Done {
+pub(super) fn short_stub(code: &mut EmittedCode, site: &Site, p: &PlainAccess, s: u8, tail: u32, access: u32) -> Done {
     asm::add_rsp(&mut code.cold.bytes, -RED_ZONE as i8);
     address(&mut code.cold, site, p.at, s, RED_ZONE)?;
     code.stub_tail(tail, site.id, RED_ZONE);
     let back = asm::jmp32(&mut code.cold.bytes);
-    code.cold.fix(back, Target::Insn { id: site.id, delta: access });
+    code.cold.fix(back, FixupTarget::Insn { id: site.id, delta: access });
     Ok(())
 }
 
 /// The cold stub of a check in front of which others still count: what they cover is acquired together with its own range.
 pub(super) fn chained_stub(
-    code: &mut Code,
+    code: &mut EmittedCode,
     site: &Site,
-    p: &Plain,
+    p: &PlainAccess,
     s: u8,
     (chain, limit): (u32, Option<Limit>),
     access: u32,
@@ -49,38 +49,38 @@ pub(super) fn chained_stub(
     }
     let cold = &mut code.cold;
     let back = asm::jmp32(&mut cold.bytes);
-    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    cold.fix(back, FixupTarget::Insn { id: site.id, delta: access });
     Ok(())
 }
 
 /// In a cold stub that goes on at `id`: acquires a chain of ranges; `s` is changed. Without one, no register is.
-pub(super) fn group_call(code: &mut Code, id: InsnId, s: Option<u8>, chain: u32) {
+pub(super) fn group_call(code: &mut EmittedCode, id: InsnId, s: Option<u8>, chain: u32) {
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, -RED_ZONE));
     match s {
         Some(s) => {
             let at = asm::lea_rip(&mut cold.bytes, s);
-            cold.fix(at, Target::Range(chain));
+            cold.fix(at, FixupTarget::Range(chain));
             asm::push(&mut cold.bytes, s);
         }
         None => {
             asm::push(&mut cold.bytes, RAX);
             let at = asm::lea_rip(&mut cold.bytes, RAX);
-            cold.fix(at, Target::Range(chain));
+            cold.fix(at, FixupTarget::Range(chain));
             asm::xchg_rsp_rax(&mut cold.bytes);
         }
     }
     code.stub_gate(contract::GATE_GROUP, id, (RED_ZONE, 8));
-    asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    asm::lea(&mut code.cold.bytes, RSP, MemOperand::base(RSP, RED_ZONE));
 }
 
 /// The shared tail for accesses like `p` whose address is in `s`, emitted where it is first needed. It is called with rsp below the red
 /// zone, may change `s` and the flags, and gives the red zone back. Then the access is possible. `own_block`: a test of the tag of the block that the shifted
 /// address in `s` names, and short jumps to the gate.
 pub(super) fn shared_tail<const N: usize>(
-    code: &mut Code,
+    code: &mut EmittedCode,
     s: u8,
-    p: &Plain,
+    p: &PlainAccess,
     own_block: impl Fn(&mut Vec<u8>) -> [usize; N],
 ) -> u32 {
     let desc = miss_descriptor(p);
@@ -114,18 +114,18 @@ pub(super) fn shared_tail<const N: usize>(
 }
 
 /// Of [`shared_tail`]: that of accesses that are tested always.
-pub(super) fn denies(out: &mut Vec<u8>, s: u8, p: &Plain) -> [usize; 1] {
-    asm::test8(out, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
+pub(super) fn denies(out: &mut Vec<u8>, s: u8, p: &PlainAccess) -> [usize; 1] {
+    asm::test8(out, MemOperand::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
     [asm::jcc8(out, asm::CC_NE)]
 }
 
-fn tag_bit(p: &Plain) -> u8 {
+fn tag_bit(p: &PlainAccess) -> u8 {
     if p.store { contract::TAG_NO_STORE } else { contract::TAG_NO_LOAD }
 }
 
 /// Tests the tag of one block, or of the two that an access of several bytes may touch.
-pub(super) fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
-    let table = Mem::base(s, contract::TAG_TABLE_BASE as i32);
+pub(super) fn test_tag(out: &mut Vec<u8>, s: u8, p: &PlainAccess) {
+    let table = MemOperand::base(s, contract::TAG_TABLE_BASE as i32);
     let bit = tag_bit(p);
     if p.bytes == 1 {
         asm::test8(out, table, bit);
@@ -135,12 +135,12 @@ pub(super) fn test_tag(out: &mut Vec<u8>, s: u8, p: &Plain) {
 }
 
 /// The second block's tag may be why the test failed though the access does not reach it: then goes on at the access.
-pub(super) fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, access: u32) -> Done {
+pub(super) fn straddle_test(code: &mut EmittedCode, site: &Site, p: &PlainAccess, s: u8, access: u32) -> Done {
     let real = reaches_on(code, site, p, s, 0)?;
     let cold = &mut code.cold;
-    asm::test8(&mut cold.bytes, Mem::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
+    asm::test8(&mut cold.bytes, MemOperand::base(s, contract::TAG_TABLE_BASE as i32), tag_bit(p));
     let back = asm::jcc32(&mut cold.bytes, asm::CC_E);
-    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    cold.fix(back, FixupTarget::Insn { id: site.id, delta: access });
     asm::land8(&mut cold.bytes, real);
     Ok(())
 }
@@ -148,9 +148,9 @@ pub(super) fn straddle_test(code: &mut Code, site: &Site, p: &Plain, s: u8, acce
 /// [`straddle_test`] where registers are spilled: they are the program's again at the access, and still spilled behind the test. `own_block`: as in
 /// [`shared_tail`].
 pub(super) fn spilled_straddle_test<const N: usize>(
-    code: &mut Code,
+    code: &mut EmittedCode,
     site: &Site,
-    p: &Plain,
+    p: &PlainAccess,
     (s, saved): (u8, &Saved),
     access: u32,
     own_block: impl Fn(&mut Vec<u8>) -> [usize; N],
@@ -160,7 +160,7 @@ pub(super) fn spilled_straddle_test<const N: usize>(
     saved.undo_cold(code);
     let cold = &mut code.cold;
     let back = asm::jmp32(&mut cold.bytes);
-    cold.fix(back, Target::Insn { id: site.id, delta: access });
+    cold.fix(back, FixupTarget::Insn { id: site.id, delta: access });
     for jump in [real].into_iter().chain(denied) {
         asm::land8(&mut cold.bytes, jump);
     }
@@ -168,7 +168,13 @@ pub(super) fn spilled_straddle_test<const N: usize>(
 }
 
 /// A short jump where the access touches two blocks; behind it `s` holds the number of its block.
-fn reaches_on(code: &mut Code, site: &Site, p: &Plain, s: u8, rsp_moved: i32) -> Result<usize, &'static str> {
+fn reaches_on(
+    code: &mut EmittedCode,
+    site: &Site,
+    p: &PlainAccess,
+    s: u8,
+    rsp_moved: i32,
+) -> Result<usize, &'static str> {
     let cold = &mut code.cold;
     address(cold, site, p.at, s, rsp_moved)?;
     asm::and32(&mut cold.bytes, s, 63);
@@ -179,7 +185,7 @@ fn reaches_on(code: &mut Code, site: &Site, p: &Plain, s: u8, rsp_moved: i32) ->
     Ok(real)
 }
 
-pub(super) fn miss_descriptor(p: &Plain) -> u32 {
+pub(super) fn miss_descriptor(p: &PlainAccess) -> u32 {
     let size = if p.bytes == XSAVE_BYTES { miss_desc::SIZE_XSAVE } else { u32::from(p.bytes) };
     size | if p.load { miss_desc::LOAD } else { 0 }
         | if p.store { miss_desc::STORE } else { 0 }
@@ -187,9 +193,9 @@ pub(super) fn miss_descriptor(p: &Plain) -> u32 {
 }
 
 /// In a cold stub, with the program's state restored: calls the miss gate; rsp is the program's again behind it.
-pub(super) fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
+pub(super) fn miss_call(code: &mut EmittedCode, site: &Site, p: &PlainAccess) -> Done {
     let cold = &mut code.cold;
-    asm::lea(&mut cold.bytes, RSP, Mem::base(RSP, -RED_ZONE));
+    asm::lea(&mut cold.bytes, RSP, MemOperand::base(RSP, -RED_ZONE));
     asm::push(&mut cold.bytes, RAX);
     match bit_string(p) {
         Some(bits) => bit_string_address(cold, site, p.at, bits)?,
@@ -198,12 +204,12 @@ pub(super) fn miss_call(code: &mut Code, site: &Site, p: &Plain) -> Done {
     asm::xchg_rsp_rax(&mut cold.bytes);
     asm::push_imm(&mut cold.bytes, miss_descriptor(p));
     code.stub_gate(contract::GATE_MISS, site.id, (RED_ZONE, 16));
-    asm::lea(&mut code.cold.bytes, RSP, Mem::base(RSP, RED_ZONE));
+    asm::lea(&mut code.cold.bytes, RSP, MemOperand::base(RSP, RED_ZONE));
     Ok(())
 }
 
 /// In [`miss_call`], with rax pushed: the address of the word that holds the bit into rax; flags that are live are kept.
-fn bit_string_address(cold: &mut Buffer, site: &Site, place: Place, (offset, word): (Register, u8)) -> Done {
+fn bit_string_address(cold: &mut Buffer, site: &Site, place: AddressForm, (offset, word): (Register, u8)) -> Done {
     let avoid = place_regs(site.insn, place) | RegSet::RAX | RegSet::RSP;
     let mut spare = RegSet::GPRS.without(avoid).gprs();
     let [s, t] = std::array::from_fn(|_| spare.next().expect("sixteen registers"));
@@ -227,16 +233,16 @@ fn bit_string_address(cold: &mut Buffer, site: &Site, place: Place, (offset, wor
 }
 
 /// The register with the bit's number, and the bytes of a word.
-pub(super) fn bit_string(p: &Plain) -> Option<(Register, u8)> {
+pub(super) fn bit_string(p: &PlainAccess) -> Option<(Register, u8)> {
     match p.at {
-        Place::BitString { offset, word } => Some((offset, word)),
+        AddressForm::BitString { offset, word } => Some((offset, word)),
         _ => None,
     }
 }
 
-pub(super) fn word(limit: Limit) -> (Mem, i32) {
+pub(super) fn word(limit: Limit) -> (MemOperand, i32) {
     match limit {
-        Limit::Up => (Mem::absolute(contract::LIMIT_UP), contract::NO_LIMITS[0] as i32),
-        Limit::Down => (Mem::absolute(contract::LIMIT_DOWN), contract::NO_LIMITS[1] as i32),
+        Limit::Up => (MemOperand::absolute(contract::LIMIT_UP), contract::NO_LIMITS[0] as i32),
+        Limit::Down => (MemOperand::absolute(contract::LIMIT_DOWN), contract::NO_LIMITS[1] as i32),
     }
 }

@@ -25,7 +25,7 @@ use crate::base::error::{Error, Result};
 use crate::base::messages;
 use crate::launch::leftovers;
 use crate::launch::output::is_readable;
-use crate::launch::signals::{Event, Signals};
+use crate::launch::signals::{LaunchEvent, Signals};
 use crate::launch::spawn::{describe, shell_status};
 use crate::launch::sys::{self, SignalMask};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
@@ -43,7 +43,7 @@ const FROM_KERNEL: u8 = 0x80;
 
 /// The supervisor's connection to the launcher.
 #[derive(Debug)]
-pub struct Guard {
+pub struct LauncherGuard {
     launcher: Pid,
     /// The launcher's process group: the nodes'.
     pub group: Pid,
@@ -59,7 +59,7 @@ pub struct Guard {
 ///
 /// # Errors
 /// When the kernel gives no process or pipe.
-pub fn split() -> Result<Guard> {
+pub fn split() -> Result<LauncherGuard> {
     let failed = |e: std::io::Error| Error::new("cannot start the process that watches over the run").because(e);
     let (control, to_supervisor) = std::io::pipe().map_err(failed)?;
     let (launcher, group) = (rustix::process::getpid(), rustix::process::getpgrp());
@@ -97,7 +97,7 @@ pub fn split() -> Result<Guard> {
             let signals = Signals::listen();
             // Out of the terminal's foreground, `stty tostop` must not stop the output.
             mask.and(libc::SIGTTOU).restore();
-            Ok(Guard { launcher, group, control, signals: signals?, gone: false })
+            Ok(LauncherGuard { launcher, group, control, signals: signals?, gone: false })
         }
     }
 }
@@ -131,26 +131,26 @@ fn watch(supervisor: Pid, control: PipeWriter, mut signals: Signals) -> i32 {
     }
 }
 
-impl Guard {
+impl LauncherGuard {
     /// Sleeps until something happens or `timeout` has passed; what has happened. That the launcher is gone is told once.
-    pub fn wait(&mut self, timeout: Duration) -> Vec<Event> {
+    pub fn wait(&mut self, timeout: Duration) -> Vec<LaunchEvent> {
         self.wait_also(None, timeout)
     }
 
     /// The same, and until there is something to read from `also`.
-    pub fn wait_also(&mut self, also: Option<&PipeReader>, timeout: Duration) -> Vec<Event> {
+    pub fn wait_also(&mut self, also: Option<&PipeReader>, timeout: Duration) -> Vec<LaunchEvent> {
         let pipe = (!self.gone).then_some(&self.control);
         let own = self.signals.wait(pipe.into_iter().chain(also), timeout);
-        let mut events: Vec<Event> =
-            own.into_iter().map(|(signal, from_kernel)| Event::Signal { signal, from_kernel }).collect();
+        let mut events: Vec<LaunchEvent> =
+            own.into_iter().map(|(signal, from_kernel)| LaunchEvent::Signal { signal, from_kernel }).collect();
         while !self.gone && is_readable(&self.control) {
             let mut bytes = [0; 64];
             match self.control.read(&mut bytes) {
                 Ok(0) => {
                     self.gone = true;
-                    events.push(Event::LauncherGone);
+                    events.push(LaunchEvent::LauncherGone);
                 }
-                Ok(n) => events.extend(bytes[..n].iter().map(|byte| Event::Signal {
+                Ok(n) => events.extend(bytes[..n].iter().map(|byte| LaunchEvent::Signal {
                     signal: i32::from(byte & !FROM_KERNEL),
                     from_kernel: byte & FROM_KERNEL != 0,
                 })),

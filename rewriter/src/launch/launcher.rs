@@ -1,6 +1,6 @@
 //! The launcher: runs a program as N node processes and watches over them.
 //!
-//! Input: an executable, its arguments, [`LaunchOptions`]. Output: an [`Outcome`]: exit status, what failed, and what
+//! Input: an executable, its arguments, [`LaunchOptions`]. Output: an [`RunOutcome`]: exit status, what failed, and what
 //! each node counted. The nodes share one region ([`crate::launch::region`]) that has no name in any file system.
 //!
 //! **Invariants**
@@ -16,11 +16,11 @@ use crate::base::messages;
 use crate::launch::crashes::core_files;
 use crate::launch::crashes::crash::Crash;
 use crate::launch::options::LaunchOptions;
-use crate::launch::output::{Sink, Stream, forward};
-use crate::launch::region::{Matched, NodeReport, Region};
-use crate::launch::spawn::{self, Node, describe, shell_status};
-use crate::launch::stuck::{StuckNode, Watch};
-use crate::launch::supervise::{self, Seen, Stop};
+use crate::launch::output::{NodeStream, Sink, forward};
+use crate::launch::region::{Matched, NodeReport, RegionFile};
+use crate::launch::spawn::{self, SpawnedNode, describe, shell_status};
+use crate::launch::stuck::{StuckNode, StuckWatch};
+use crate::launch::supervise::{self, RunStop, Seen};
 use crate::launch::{guard, leftovers, sys};
 use blizzard_contract::{self as contract, LearntPlace, node_phase};
 use rustix::process::{Resource, getrlimit};
@@ -43,7 +43,7 @@ pub struct NodeEnd {
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// What the launcher is to exit with: 0, the first failing node's status, or 128 plus a signal's number.
     pub exit_status: i32,
     /// What to tell the user; none for a run that succeeded, nor for a lone program's own exit status.
@@ -70,8 +70,8 @@ pub struct Outcome {
 /// takes over the process's signals, and ends all children of the process at the end.
 ///
 /// # Errors
-/// When the run cannot be started. A run that fails later is an [`Outcome`].
-pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result<Outcome> {
+/// When the run cannot be started. A run that fails later is an [`RunOutcome`].
+pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result<RunOutcome> {
     if options.nodes == 0 || options.nodes as usize > contract::MAX_NODES {
         return Err(Error::new(format!("a run has 1 to {} nodes, not {}", contract::MAX_NODES, options.nodes)));
     }
@@ -80,7 +80,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         core_files::allow()?;
     }
     let mut guard = guard::split()?;
-    let region = Region::create(options)?;
+    let region = RegionFile::create(options)?;
     if let Err(e) = sys::disable_randomisation()
         && options.nodes > 1
     {
@@ -99,13 +99,13 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
             return Err(e);
         }
     };
-    let (mut watch, mut seen) = (Watch::new(nodes.len(), options.stuck_timeout), Seen::default());
+    let (mut watch, mut seen) = (StuckWatch::new(nodes.len(), options.stuck_timeout), Seen::default());
     let stop = supervise::until_all_ended(&mut nodes, options, &region, &mut guard, &mut watch, &mut seen);
     let wall = begin.elapsed();
     // Nobody waits any more when the launcher is gone: then it may take long.
-    let gone = stop == Some(Stop::LauncherGone);
+    let gone = stop == Some(RunStop::LauncherGone);
     leftovers::end_all(if gone { leftovers::LIMIT_ALONE } else { leftovers::LIMIT });
-    let written = if guard.end_with_launcher() { forwarders.finish() } else { Written::default() };
+    let written = if guard.end_with_launcher() { forwarders.finish() } else { WrittenOutput::default() };
     let nodes: Vec<NodeEnd> = (0u32..)
         .zip(nodes)
         .map(|(number, node)| NodeEnd {
@@ -115,7 +115,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         })
         .collect();
     let (exit_status, mut failure) = verdict(stop, &nodes, written);
-    if let (Some(debugger), Some(Stop::Node(number))) = (&options.debugger, stop)
+    if let (Some(debugger), Some(RunStop::Node(number))) = (&options.debugger, stop)
         && let NodeEnd { status, report } = &nodes[number as usize]
         && (debugger.node, status.success(), &report.message) == (number, true, &None)
     {
@@ -133,11 +133,11 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         crashes.into_iter().find(|crash| crash.is_of(node, *status, report.message.is_some()))
     };
     let crash = match stop {
-        Some(Stop::Node(node)) => ended_by(node),
+        Some(RunStop::Node(node)) => ended_by(node),
         _ => None,
     };
     let (learnt, matched, told) = (region.learnt(), region.matched(), Vec::new());
-    Ok(Outcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, wall })
+    Ok(RunOutcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, wall })
 }
 
 /// Looks whether nodes can map what they need; else each of them would say the same. `most`: the hard limit, in bytes. Soft ones are raised.
@@ -155,18 +155,18 @@ fn expect_address_space(most: Option<u64>) -> Result<()> {
 
 /// What became of the nodes' output.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenOutput {
     /// Whoever read it has gone away (`| head`), and nodes get SIGPIPE for that.
     reader_left: bool,
     /// Why some of it was lost otherwise; nodes get SIGPIPE for that, too.
     lost: Option<Error>,
 }
 
-impl Written {
+impl WrittenOutput {
     /// What became of what went to these.
-    pub(super) fn of(out: &Sink<io::Stdout>, err: &Sink<io::Stderr>) -> Written {
+    pub(super) fn of(out: &Sink<io::Stdout>, err: &Sink<io::Stderr>) -> WrittenOutput {
         let lost = |name: &str, e: io::Error| Error::new(format!("cannot write the nodes' {name}")).because(e);
-        Written {
+        WrittenOutput {
             reader_left: out.is_closed() || err.is_closed(),
             lost: (out.lost().map(|e| lost("standard output", e)))
                 .or_else(|| err.lost().map(|e| lost("standard error", e))),
@@ -175,8 +175,8 @@ impl Written {
 }
 
 /// The run's exit status and what to say about it.
-pub(super) fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], written: Written) -> (i32, Option<Error>) {
-    let Written { reader_left, lost } = written;
+pub(super) fn verdict(stop: Option<RunStop>, nodes: &[NodeEnd], written: WrittenOutput) -> (i32, Option<Error>) {
+    let WrittenOutput { reader_left, lost } = written;
     let (status, failure) = verdict_on_nodes(stop, nodes, reader_left);
     match lost {
         None => (status, failure),
@@ -189,17 +189,17 @@ pub(super) fn verdict(stop: Option<Stop>, nodes: &[NodeEnd], written: Written) -
 }
 
 /// As [`verdict`], without the output.
-fn verdict_on_nodes(stop: Option<Stop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
+fn verdict_on_nodes(stop: Option<RunStop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
     let number = match stop {
         None => return (0, None),
-        Some(Stop::Signal(signal)) => return (128 + signal, None),
-        Some(Stop::LauncherGone) => return (128 + libc::SIGKILL, None),
-        Some(Stop::Stuck) => {
+        Some(RunStop::Signal(signal)) => return (128 + signal, None),
+        Some(RunStop::LauncherGone) => return (128 + libc::SIGKILL, None),
+        Some(RunStop::Stuck) => {
             let what = "the run is stuck: all nodes wait for each other, and none can go on";
             let help = "--stuck-timeout SECONDS waits longer before it says so; 0: for ever";
             return (libc::EXIT_FAILURE, Some(Error::new(what).help(help)));
         }
-        Some(Stop::Node(number)) => number,
+        Some(RunStop::Node(number)) => number,
     };
     let NodeEnd { status, report } = &nodes[number as usize];
     if reader_left && status.signal() == Some(libc::SIGPIPE) {
@@ -236,7 +236,7 @@ struct Forwarders {
     done: mpsc::Receiver<()>,
     running: usize,
     /// What they read; each thread holds its own until it has said that it is done.
-    streams: Vec<Weak<Stream>>,
+    streams: Vec<Weak<NodeStream>>,
     out: Arc<Sink<io::Stdout>>,
     err: Arc<Sink<io::Stderr>>,
 }
@@ -246,7 +246,7 @@ impl Forwarders {
     ///
     /// # Errors
     /// When the kernel gives no more threads.
-    fn start(nodes: &mut [Node], options: &LaunchOptions) -> Result<Self> {
+    fn start(nodes: &mut [SpawnedNode], options: &LaunchOptions) -> Result<Self> {
         let (ended, done) = mpsc::channel();
         let start = |forward: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().stack_size(FORWARDER_STACK_BYTES).spawn(forward);
@@ -287,8 +287,8 @@ impl Forwarders {
     }
 
     /// One more pipe to pass on.
-    fn stream(&mut self, pipe: impl Into<OwnedFd>) -> Arc<Stream> {
-        let stream = Arc::new(Stream::new(pipe));
+    fn stream(&mut self, pipe: impl Into<OwnedFd>) -> Arc<NodeStream> {
+        let stream = Arc::new(NodeStream::new(pipe));
         self.running += 1;
         self.streams.push(Arc::downgrade(&stream));
         stream
@@ -297,7 +297,7 @@ impl Forwarders {
     /// Waits until all output has been passed on. Whoever still holds a pipe open without writing (a process that could
     /// not be killed) is not waited for; a slow reader of the launcher's output is, and so is a thread of this process that a busy machine does
     /// not let run. Returns what became of the output.
-    fn finish(self) -> Written {
+    fn finish(self) -> WrittenOutput {
         let mut left = self.running;
         while left > 0 {
             match self.done.recv_timeout(OUTPUT_LOOK) {
@@ -306,7 +306,7 @@ impl Forwarders {
                 Err(_) => break,
             }
         }
-        Written::of(&self.out, &self.err)
+        WrittenOutput::of(&self.out, &self.err)
     }
 
     /// Whether anything is left to be passed on.
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn the_failing_node_is_named_with_its_signal() {
         let nodes = [end(0, 2, None), end(0, 2, None), end(libc::SIGSEGV, 1, None)];
-        let (status, failure) = verdict(Some(Stop::Node(2)), &nodes, Written::default());
+        let (status, failure) = verdict(Some(RunStop::Node(2)), &nodes, WrittenOutput::default());
         assert_eq!(status, 128 + libc::SIGSEGV);
         assert_eq!(failure.unwrap().what, "node 2 was killed by signal 11 (SIGSEGV)");
     }
@@ -342,15 +342,22 @@ mod tests {
     #[test]
     fn the_runtimes_message_is_passed_on() {
         let nodes = [end(0, 2, None), end(9 << 8, 3, Some("cannot map the segment"))];
-        let (status, failure) = verdict(Some(Stop::Node(1)), &nodes, Written::default());
+        let (status, failure) = verdict(Some(RunStop::Node(1)), &nodes, WrittenOutput::default());
         assert_eq!((status, failure.unwrap().what.as_str()), (9, "node 1: cannot map the segment"));
     }
 
     #[test]
     fn a_lone_programs_status_passes_without_comment_but_a_crash_is_named() {
-        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(3 << 8, 1, None)], Written::default()), (3, None)));
-        assert!(matches!(verdict(Some(Stop::Node(0)), &[end(libc::SIGINT, 1, None)], Written::default()), (130, None)));
-        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(libc::SIGABRT, 1, None)], Written::default());
+        assert!(matches!(
+            verdict(Some(RunStop::Node(0)), &[end(3 << 8, 1, None)], WrittenOutput::default()),
+            (3, None)
+        ));
+        assert!(matches!(
+            verdict(Some(RunStop::Node(0)), &[end(libc::SIGINT, 1, None)], WrittenOutput::default()),
+            (130, None)
+        ));
+        let (status, failure) =
+            verdict(Some(RunStop::Node(0)), &[end(libc::SIGABRT, 1, None)], WrittenOutput::default());
         assert_eq!(status, 134);
         assert!(failure.is_some());
     }
@@ -390,10 +397,10 @@ mod tests {
 
     #[test]
     fn lost_output_fails_a_run_and_names_what_followed_from_it() {
-        let full = || Written { reader_left: true, lost: Some(Error::new("cannot write").because("full")) };
+        let full = || WrittenOutput { reader_left: true, lost: Some(Error::new("cannot write").because("full")) };
         let (status, failure) = verdict(None, &[end(0, 2, None), end(0, 2, None)], full());
         assert_eq!((status, failure.unwrap().causes), (1, vec!["full".to_owned()]));
-        let (status, failure) = verdict(Some(Stop::Node(1)), &[end(0, 2, None), end(101 << 8, 2, None)], full());
+        let (status, failure) = verdict(Some(RunStop::Node(1)), &[end(0, 2, None), end(101 << 8, 2, None)], full());
         let failure = failure.unwrap();
         assert_eq!((status, failure.what.as_str()), (101, "cannot write"));
         assert_eq!(failure.causes, ["full", "node 1 exited with status 101"]);
@@ -401,7 +408,8 @@ mod tests {
 
     #[test]
     fn a_node_that_vanishes_with_status_zero_fails_the_run() {
-        let (status, failure) = verdict(Some(Stop::Node(0)), &[end(0, 1, None), end(0, 2, None)], Written::default());
+        let (status, failure) =
+            verdict(Some(RunStop::Node(0)), &[end(0, 1, None), end(0, 2, None)], WrittenOutput::default());
         assert_eq!(status, 1);
         assert!(failure.unwrap().what.contains("without taking its leave"));
     }

@@ -1,6 +1,6 @@
 //! The launcher: runs a program as N node processes and watches over them.
 //!
-//! Input: an executable, its arguments, [`options::LaunchOptions`]. Output: a [`launcher::Outcome`]. **Invariant**: nothing that a run has started is left
+//! Input: an executable, its arguments, [`options::LaunchOptions`]. Output: a [`launcher::RunOutcome`]. **Invariant**: nothing that a run has started is left
 //! behind.
 
 pub mod options;

@@ -13,26 +13,26 @@ use tempfile::TempDir;
 
 /// The coherence protocols that a run can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Protocol(pub ProtocolId);
+pub struct RunProtocol(pub ProtocolId);
 
-impl Protocol {
+impl RunProtocol {
     /// The one that a run uses if nobody chooses.
-    pub const DEFAULT: Protocol = PROTOCOLS[0];
+    pub const DEFAULT: RunProtocol = PROTOCOLS[0];
 }
 
 /// All of them.
-pub const PROTOCOLS: [Protocol; protocols::OF_RUNS] = {
-    let mut all = [Protocol(protocols::RUNS[0]); protocols::OF_RUNS];
+pub const PROTOCOLS: [RunProtocol; protocols::OF_RUNS] = {
+    let mut all = [RunProtocol(protocols::RUNS[0]); protocols::OF_RUNS];
     let mut at = 0;
     while at < protocols::OF_RUNS {
-        all[at] = Protocol(protocols::RUNS[at]);
+        all[at] = RunProtocol(protocols::RUNS[at]);
         at += 1;
     }
     all
 };
 
-impl clap::ValueEnum for Protocol {
-    fn value_variants<'a>() -> &'a [Protocol] {
+impl clap::ValueEnum for RunProtocol {
+    fn value_variants<'a>() -> &'a [RunProtocol] {
         &PROTOCOLS
     }
 
@@ -71,7 +71,7 @@ pub struct LaunchOptions {
     /// Bytes of shared memory that can be allocated at most; address space only, nothing is set aside.
     pub segment_bytes: u64,
     /// How the nodes' copies are kept coherent.
-    pub protocol: Protocol,
+    pub protocol: RunProtocol,
     /// Milliseconds after which a node that does not answer ends the run; 0: never.
     pub peer_timeout_ms: u32,
     /// How long all nodes must have waited for each other before the run is ended as stuck; zero: for ever.
@@ -165,7 +165,7 @@ impl Default for LaunchOptions {
         LaunchOptions {
             nodes: 1,
             segment_bytes: contract::SEGMENT_DEFAULT_BYTES,
-            protocol: Protocol::DEFAULT,
+            protocol: RunProtocol::DEFAULT,
             peer_timeout_ms: contract::PEER_TIMEOUT_MS,
             stuck_timeout: STUCK_TIMEOUT,
             stache_pages: 0,

@@ -1,6 +1,6 @@
 //! Passing the nodes' output through, unmixed by line.
 //!
-//! Input: one pipe for each node's standard output and standard error, as a [`Stream`]. Output: the launcher's own. Each pipe has a
+//! Input: one pipe for each node's standard output and standard error, as a [`NodeStream`]. Output: the launcher's own. Each pipe has a
 //! thread; a [`LineBuffer`] cuts what it reads into whole lines, and a [`Sink`] writes whole lines under one lock.
 //!
 //! **Invariants:** a line of one node is never interrupted by another's; each node's bytes keep their order; no byte is
@@ -20,16 +20,16 @@ pub fn is_readable(pipe: &PipeReader) -> bool {
 
 /// The reading end of a node's pipe. One thread reads it; others can see whether all that has come through it has been passed on.
 #[derive(Debug)]
-pub struct Stream {
+pub struct NodeStream {
     pipe: PipeReader,
     /// The reader has taken something out of the pipe, or is about to, and has not come back for more.
     in_hand: AtomicBool,
 }
 
-impl Stream {
+impl NodeStream {
     /// Nothing has been read.
     pub fn new(pipe: impl Into<OwnedFd>) -> Self {
-        Stream { pipe: PipeReader::from(pipe.into()), in_hand: AtomicBool::new(false) }
+        NodeStream { pipe: PipeReader::from(pipe.into()), in_hand: AtomicBool::new(false) }
     }
 
     /// Whether anything is left to be passed on, the end of the pipe included.
@@ -39,7 +39,7 @@ impl Stream {
     }
 }
 
-impl Read for &Stream {
+impl Read for &NodeStream {
     /// Whoever reads on has passed on what he has read before.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.in_hand.store(false, Ordering::SeqCst);
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_stream_has_more_until_its_reader_comes_back() {
         let (pipe, mut writer) = io::pipe().unwrap();
-        let stream = Stream::new(pipe);
+        let stream = NodeStream::new(pipe);
         assert!(!stream.has_more());
         writer.write_all(b"ab").unwrap();
         assert!(stream.has_more());

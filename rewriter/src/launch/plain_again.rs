@@ -3,8 +3,8 @@
 //! Input: the nodes' context pages, again and again. Output: rung doorbells. **Invariant**: only who computes is rung for, and nobody who is traced: a debugger would
 //! stop at each of the single steps that lead back. Source: design section 9; the runtime's `signals/plain_again.rs`.
 
-use crate::launch::region::Region;
-use crate::launch::spawn::Node;
+use crate::launch::region::RegionFile;
+use crate::launch::spawn::SpawnedNode;
 use rustix::process::Pid;
 use std::fs;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const OFTEN: Duration = Duration::from_millis(4);
 const SELDOM: Duration = Duration::from_millis(20);
 
 /// Rings where it is time; how long the launcher may sleep until the next look.
-pub(super) fn ring(nodes: &[Node], region: &Region) -> Duration {
+pub(super) fn ring(nodes: &[SpawnedNode], region: &RegionFile) -> Duration {
     let mut again = SELDOM;
     for (number, node) in (0u32..).zip(nodes) {
         let Some(pid) = node.pid.filter(|_| node.ended.is_none() && region.is_in_full_code(number)) else { continue };

@@ -1,6 +1,6 @@
 //! The shared region of one run: a memfd that every node maps, laid out by [`RegionHeader`].
 //!
-//! Input: [`LaunchOptions`]. Output: a [`Region`], and what each node has reported in it.
+//! Input: [`LaunchOptions`]. Output: a [`RegionFile`], and what each node has reported in it.
 //!
 //! Purpose: create and fill the region before the nodes start, read what they leave in their shared context pages, and
 //! wake all of them when the run is to stop. The memory has no name anywhere: it is gone when the last process
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The region of one run.
 #[derive(Debug)]
-pub struct Region {
+pub struct RegionFile {
     file: File,
     words: SharedWords,
     header: RegionHeader,
@@ -70,7 +70,7 @@ impl Matched {
 
 /// What a node waits for, as its context page says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct NodeWait {
     /// See [`blizzard_contract::activity`].
     pub activity: u32,
     /// Somebody has told it something that it has not seen.
@@ -89,15 +89,15 @@ pub struct Waiting {
     pub messages: [u64; 2],
 }
 
-impl Waiting {
+impl NodeWait {
     /// Whether this is the wait that was seen before: a node that waits may serve others meanwhile.
-    pub fn goes_on_since(&self, before: &Waiting) -> bool {
+    pub fn goes_on_since(&self, before: &NodeWait) -> bool {
         (self.what, self.number) == (before.what, before.number)
             && (self.what != waits::MEMORY || self.messages == before.messages)
     }
 }
 
-impl Region {
+impl RegionFile {
     /// Creates the region for a run with these options.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Region {
         Self::create_for(options, processors())
     }
 
-    /// As [`Region::create`], for nodes that are told of this number of processors.
+    /// As [`RegionFile::create`], for nodes that are told of this number of processors.
     ///
     /// # Errors
     /// As there.
@@ -176,7 +176,7 @@ impl Region {
     /// Creates the region with this header.
     ///
     /// # Errors
-    /// As [`Region::create`].
+    /// As [`RegionFile::create`].
     pub fn with_header(header: RegionHeader) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             Error::new("cannot create the memory that the nodes share")
@@ -193,7 +193,7 @@ impl Region {
             .and_then(|()| file.write_all_at(&header.bytes(), 0))
             .map_err(|e| failed(&e))?;
         let words = SharedWords::map(&file).map_err(|e| failed(&e))?;
-        Ok(Region { file, words, header })
+        Ok(RegionFile { file, words, header })
     }
 
     /// The region that another process of this host has made, and holds under that number.
@@ -209,7 +209,7 @@ impl Region {
         file.read_exact_at(&mut bytes, 0).map_err(|e| failed(&e))?;
         let header = RegionHeader::from_bytes(bytes);
         let words = SharedWords::map(&file).map_err(|e| failed(&e))?;
-        Ok(Region { file, words, header })
+        Ok(RegionFile { file, words, header })
     }
 
     /// The descriptor that the nodes inherit.
@@ -217,7 +217,7 @@ impl Region {
         self.file.as_raw_fd()
     }
 
-    /// As [`Region::fd`], borrowed.
+    /// As [`RegionFile::fd`], borrowed.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -245,7 +245,7 @@ impl Region {
     }
 
     /// What node `node` waits for.
-    pub fn waiting(&self, node: u32) -> Waiting {
+    pub fn waiting(&self, node: u32) -> NodeWait {
         let mut page = [0u8; size_of::<SharedContext>()];
         // As in `report`: a page of zeros is one of a node that runs.
         let _ = self.file.read_exact_at(&mut page, self.context_off(node));
@@ -253,7 +253,7 @@ impl Region {
         let u64_at = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().expect("eight bytes"));
         let of_wait = |at: usize| u64_at(offset_of!(SharedContext, wait) + at);
         let counter = |counter: Counter| u64_at(offset_of!(SharedContext, counters) + 8 * counter as usize);
-        Waiting {
+        NodeWait {
             activity: u32_at(offset_of!(SharedContext, activity)),
             is_rung: u32_at(offset_of!(SharedContext, poll)) != 0,
             what: of_wait(offset_of!(WaitRecord, what)),
@@ -266,7 +266,7 @@ impl Region {
         }
     }
 
-    /// These nodes wait before they die by a signal, until [`Region::let_go`].
+    /// These nodes wait before they die by a signal, until [`RegionFile::let_go`].
     pub fn await_crashes(&self, nodes: Range<u32>) {
         nodes.for_each(|node| self.crash_state(node).store(crash_state::AWAITED, Ordering::Relaxed));
     }
@@ -402,8 +402,8 @@ fn random_incarnation() -> u32 {
 mod tests {
     use super::*;
 
-    fn create(nodes: u32) -> Region {
-        Region::create(&LaunchOptions { nodes, segment_bytes: 1 << 30, ..LaunchOptions::default() }).unwrap()
+    fn create(nodes: u32) -> RegionFile {
+        RegionFile::create(&LaunchOptions { nodes, segment_bytes: 1 << 30, ..LaunchOptions::default() }).unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The signals that the launcher and the supervisor receive.
 //!
-//! Input: the process's signals from [`Signals::listen`] on. Output: [`Event`]s. **Invariant**: a signal that was ignored when the process started stays
+//! Input: the process's signals from [`Signals::listen`] on. Output: [`LaunchEvent`]s. **Invariant**: a signal that was ignored when the process started stays
 //! ignored.
 
 use crate::base::error::{Error, Result};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What can wake the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum LaunchEvent {
     /// A signal to the launcher or the supervisor. `from_kernel`: the kernel itself sent it, as a terminal's Ctrl-C, which the nodes have
     /// received too.
     Signal {

@@ -1,6 +1,6 @@
 //! Starting the node processes.
 //!
-//! Input: program, arguments, region, options. Output: [`Node`]s.
+//! Input: program, arguments, region, options. Output: [`SpawnedNode`]s.
 //!
 //! Each node is the same program with the same arguments and [`BOOT_ENV`] in its environment; or only node 0 is, which creates the
 //! others as further children of this process (`CLONE_PARENT`) and leaves their numbers in their context pages. All are in the launcher's
@@ -9,7 +9,7 @@
 use crate::base::error::{Error, Result};
 use crate::launch::gdb_line::GdbLine;
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::Region;
+use crate::launch::region::RegionFile;
 use crate::launch::sys;
 use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ const GDB_FOLDER_ENV: &str = "BLIZZARD_GDB_FOLDER";
 
 /// A node, whether it has been started or not.
 #[derive(Debug)]
-pub struct Node {
+pub struct SpawnedNode {
     /// What the launcher has started; none for a node that node 0 creates.
     pub child: Option<Child>,
     /// None until the node exists.
@@ -37,7 +37,7 @@ pub struct Node {
     pub ended: Option<ExitStatus>,
 }
 
-impl Node {
+impl SpawnedNode {
     /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: i32) {
         let (Some(pid), Some(signal)) = (self.pid, rustix::process::Signal::from_named_raw(signal)) else {
@@ -58,10 +58,10 @@ impl Node {
 pub fn start(
     program: &Path,
     args: &[OsString],
-    region: &Region,
+    region: &RegionFile,
     group: Pid,
     options: &LaunchOptions,
-) -> Result<Vec<Node>> {
+) -> Result<Vec<SpawnedNode>> {
     start_some(program, args, region, group, options, 0..options.nodes)
 }
 
@@ -72,17 +72,17 @@ pub fn start(
 pub fn start_some(
     program: &Path,
     args: &[OsString],
-    region: &Region,
+    region: &RegionFile,
     group: Pid,
     options: &LaunchOptions,
     numbers: Range<u32>,
-) -> Result<Vec<Node>> {
-    let mut nodes: Vec<Node> = Vec::new();
+) -> Result<Vec<SpawnedNode>> {
+    let mut nodes: Vec<SpawnedNode> = Vec::new();
     let held = File::open(program).ok();
     let line = options.debugger.as_ref().and_then(|debugger| debugger.port).map(GdbLine::open).transpose()?;
     for node in numbers {
         if node > 0 && options.creates_nodes() {
-            nodes.push(Node { child: None, pid: None, ended: None });
+            nodes.push(SpawnedNode { child: None, pid: None, ended: None });
             continue;
         }
         let nameless = held.as_ref().filter(|_| node > 0 && !program.exists());
@@ -122,7 +122,7 @@ pub fn start_some(
         match command.spawn() {
             Ok(child) => {
                 let pid = Pid::from_raw(child.id() as i32);
-                nodes.push(Node { child: Some(child), pid, ended: None });
+                nodes.push(SpawnedNode { child: Some(child), pid, ended: None });
             }
             Err(e) => {
                 end(&mut nodes);
@@ -142,7 +142,7 @@ pub fn start_some(
 }
 
 /// Ends what has been started.
-fn end(nodes: &mut [Node]) {
+fn end(nodes: &mut [SpawnedNode]) {
     for child in nodes.iter_mut().filter_map(|started| started.child.as_mut()) {
         let _ = child.kill();
         let _ = child.wait();
@@ -172,7 +172,7 @@ pub struct Reaper {
 impl Reaper {
     /// Waits for every process that has ended; the numbers of the nodes among them. The others are orphans that a node had started: nobody
     /// else would wait for them, and in a long run they would use up the process numbers.
-    pub fn reap(&mut self, nodes: &mut [Node], region: &Region) -> Vec<usize> {
+    pub fn reap(&mut self, nodes: &mut [SpawnedNode], region: &RegionFile) -> Vec<usize> {
         let no_child = loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => self.others.push((pid, ExitStatus::from_raw(status.as_raw()))),
@@ -199,7 +199,7 @@ impl Reaper {
         });
         if no_child {
             // A node whose end has been missed is a failure.
-            let missed = |node: &Node| node.ended.is_none() && node.pid.is_some();
+            let missed = |node: &SpawnedNode| node.ended.is_none() && node.pid.is_some();
             for (number, node) in nodes.iter_mut().enumerate().filter(|(_, node)| missed(node)) {
                 node.ended = Some(ExitStatus::from_raw(libc::EXIT_FAILURE << 8));
                 ended.push(number);

@@ -1,6 +1,6 @@
 //! The statistics file of a run (`--stats`): JSON, one object.
 //!
-//! Input: an [`Outcome`]. Output: the file.
+//! Input: an [`RunOutcome`]. Output: the file.
 //!
 //! ```json
 //! { "program": "./em3d", "args": ["--iters", "20"], "nodes": 2, "wall_seconds": 1.25, "exit_status": 0,
@@ -16,7 +16,7 @@
 //! hits are not counted from then on; `kept`: why it has not, though there were a hundred hits (`rt/PROCESS.md`, "Traps"). Everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
 
 use crate::base::error::{Error, Result};
-use crate::launch::launcher::Outcome;
+use crate::launch::launcher::RunOutcome;
 use crate::launch::spawn::shell_status;
 use crate::read::rewritten::ModuleFlags;
 use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
@@ -29,9 +29,9 @@ use tempfile::NamedTempFile;
 
 /// The counters of one node or of all, by name and in the order of [`COUNTER_NAMES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counters(pub [u64; COUNTER_COUNT]);
+pub struct NodeCounters(pub [u64; COUNTER_COUNT]);
 
-impl Serialize for Counters {
+impl Serialize for NodeCounters {
     fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
         to.collect_map(COUNTER_NAMES.iter().zip(&self.0))
     }
@@ -42,7 +42,7 @@ impl Serialize for Counters {
 pub struct NodeStats {
     pub node: u32,
     pub exit_status: i32,
-    pub counters: Counters,
+    pub counters: NodeCounters,
 }
 
 /// Where trap bytes were hit.
@@ -81,7 +81,7 @@ pub struct Stats {
     pub exit_status: i32,
     /// How the program was rewritten; null for a program that was not.
     pub options: Option<ModuleFlags>,
-    pub totals: Counters,
+    pub totals: NodeCounters,
     /// Of a run on one host.
     pub trap_places: Vec<TrapAt>,
     /// Of `--attr`.
@@ -91,13 +91,13 @@ pub struct Stats {
 
 impl Stats {
     /// Collects what `outcome` knows.
-    pub fn new(program: &Path, args: &[OsString], options: Option<ModuleFlags>, outcome: &Outcome) -> Self {
+    pub fn new(program: &Path, args: &[OsString], options: Option<ModuleFlags>, outcome: &RunOutcome) -> Self {
         let per_node: Vec<NodeStats> = (0u32..)
             .zip(&outcome.nodes)
             .map(|(node, end)| NodeStats {
                 node,
                 exit_status: shell_status(end.status),
-                counters: Counters(end.report.counters),
+                counters: NodeCounters(end.report.counters),
             })
             .collect();
         let total = |k: usize| per_node.iter().fold(0u64, |sum, node| sum.wrapping_add(node.counters.0[k]));
@@ -108,7 +108,7 @@ impl Stats {
             wall_seconds: outcome.wall.as_secs_f64(),
             exit_status: outcome.exit_status,
             options,
-            totals: Counters(std::array::from_fn(total)),
+            totals: NodeCounters(std::array::from_fn(total)),
             trap_places: Vec::new(),
             allocation_rules: Vec::new(),
             per_node,

@@ -1,17 +1,17 @@
 //! Whether a run is stuck: every node waits for the others, and none is told anything.
 //!
 //! Purpose: a deadlock is said, with what each node waits for, instead of hanging without a word. Input: the nodes' context pages, again and again.
-//! Output: [`StuckNode`]s, when nothing has changed for long enough. What is seen on one host is a [`Sight`]; a [`Watch`] judges those of all hosts.
+//! Output: [`StuckNode`]s, when nothing has changed for long enough. What is seen on one host is a [`Sight`]; a [`StuckWatch`] judges those of all hosts.
 //!
 //! **Invariant**: a run that could go on is never taken for stuck. Each node sleeps in the runtime until a message comes; no doorbell is rung, so no message
 //! is on its way to a sleeper; no timer of the program is running. A node that computes, or that waits in a system call for the outside world, does not
 //! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true. Whether messages are under way between hosts is
 //! judged in [`rounds`](crate::launch::hosts::rounds).
 
-use crate::launch::crashes::crash::Own;
+use crate::launch::crashes::crash::OwnNodes;
 use crate::launch::crashes::process_memory::ProcessMemory;
 use crate::launch::crashes::unwind;
-use crate::launch::region::{Region, Waiting};
+use crate::launch::region::{NodeWait, RegionFile};
 use blizzard_contract::{activity, waits};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub type Locate = fn(&[Callers]) -> Vec<Option<String>>;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sleeper {
     pub node: u32,
-    pub waiting: Waiting,
+    pub waiting: NodeWait,
     /// Where in the program, if another host has looked.
     pub place: Option<String>,
 }
@@ -52,7 +52,7 @@ pub struct Sight {
 
 impl Sight {
     /// Looks at the nodes that this process has started.
-    pub fn of(own: Own, region: &Region) -> Sight {
+    pub fn of(own: OwnNodes, region: &RegionFile) -> Sight {
         let mut sight = Sight::default();
         let running = (own.first..).zip(own.nodes).filter(|(_, node)| node.pid.is_some() && node.ended.is_none());
         for (node, _) in running {
@@ -72,7 +72,7 @@ pub struct StuckNode {
     pub node: u32,
     /// Its host, in a run on several.
     pub host: Option<String>,
-    pub waiting: Waiting,
+    pub waiting: NodeWait,
     /// How long it has waited.
     pub since: Duration,
     pub callers: Callers,
@@ -82,19 +82,19 @@ pub struct StuckNode {
 
 /// Watches a run.
 #[derive(Debug)]
-pub struct Watch {
+pub struct StuckWatch {
     /// None: nobody wants to know.
     limit: Option<Duration>,
     /// What each node waited for when it was last seen to wait, and since when.
-    seen: Vec<Option<(Waiting, Instant)>>,
+    seen: Vec<Option<(NodeWait, Instant)>>,
     /// Since when all nodes have waited and none has been told anything.
     quiet: Instant,
 }
 
-impl Watch {
+impl StuckWatch {
     /// Of so many nodes. One alone has nobody to wait for.
-    pub fn new(nodes: usize, limit: Duration) -> Watch {
-        Watch {
+    pub fn new(nodes: usize, limit: Duration) -> StuckWatch {
+        StuckWatch {
             limit: Some(limit).filter(|limit| nodes > 1 && !limit.is_zero()),
             seen: vec![None; nodes],
             quiet: Instant::now(),
@@ -107,7 +107,7 @@ impl Watch {
     }
 
     /// A look at all nodes of a run on one host. What they wait for, if the run is stuck.
-    pub fn look(&mut self, own: Own, region: &Region) -> Option<Vec<StuckNode>> {
+    pub fn look(&mut self, own: OwnNodes, region: &RegionFile) -> Option<Vec<StuckNode>> {
         self.limit?;
         let stuck = self.judge([&Sight::of(own, region)])?;
         let with_callers = |node: StuckNode| StuckNode { callers: callers(own, node.node, &node.waiting), ..node };
@@ -139,7 +139,7 @@ impl Watch {
 }
 
 /// What a node waits for, if it sleeps in the runtime and nobody has rung, at one of so many looks.
-fn asleep(region: &Region, number: u32, looks: u32) -> Option<Waiting> {
+fn asleep(region: &RegionFile, number: u32, looks: u32) -> Option<NodeWait> {
     for look in 0..looks {
         let waiting = region.waiting(number);
         if matches!(waiting.activity, activity::RUNNING | activity::KERNEL | activity::CALLED) {
@@ -156,7 +156,7 @@ fn asleep(region: &Region, number: u32, looks: u32) -> Option<Waiting> {
 }
 
 /// What has called the runtime in a node that sleeps, and its callers.
-pub fn callers(own: Own, number: u32, waiting: &Waiting) -> Callers {
+pub fn callers(own: OwnNodes, number: u32, waiting: &NodeWait) -> Callers {
     let node = own.nodes.get(number.wrapping_sub(own.first) as usize);
     node.and_then(|node| callers_of(node.pid?, waiting.stack_top)).unwrap_or_default()
 }

@@ -9,14 +9,14 @@
 //! **Invariant:** after the first failure or stop request of a run of several nodes, the loop ends within `GRACE` plus the
 //! time the kernel needs to remove killed processes. When the launcher is gone, without `GRACE`.
 
-use crate::launch::crashes::crash::{self, Crash, Own};
-use crate::launch::guard::Guard;
+use crate::launch::crashes::crash::{self, Crash, OwnNodes};
+use crate::launch::guard::LauncherGuard;
 use crate::launch::options::LaunchOptions;
 use crate::launch::plain_again;
-use crate::launch::region::Region;
-use crate::launch::signals::Event;
-use crate::launch::spawn::{Node, Reaper};
-use crate::launch::stuck::{StuckNode, Watch};
+use crate::launch::region::RegionFile;
+use crate::launch::signals::LaunchEvent;
+use crate::launch::spawn::{Reaper, SpawnedNode};
+use crate::launch::stuck::{StuckNode, StuckWatch};
 use blizzard_contract::node_phase;
 use signal_hook::consts::signal::{SIGCHLD, SIGINT, SIGUSR1, SIGUSR2};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(super) const RECHECK: Duration = Duration::from_secs(1);
 
 /// Why a run ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum RunStop {
     /// This node failed first.
     Node(u32),
     /// The launcher got this signal.
@@ -50,13 +50,13 @@ pub struct Seen {
 
 /// Waits until every node has ended; says why the run stopped early, if it did.
 pub fn until_all_ended(
-    nodes: &mut [Node],
+    nodes: &mut [SpawnedNode],
     options: &LaunchOptions,
-    region: &Region,
-    guard: &mut Guard,
-    watch: &mut Watch,
+    region: &RegionFile,
+    guard: &mut LauncherGuard,
+    watch: &mut StuckWatch,
     seen: &mut Seen,
-) -> Option<Stop> {
+) -> Option<RunStop> {
     let alone = nodes.len() == 1;
     let is_debugged = options.debugger.is_some();
     let mut stop = None;
@@ -64,7 +64,7 @@ pub fn until_all_ended(
     let mut look_at: Option<Instant> = None;
     let mut reaper = Reaper::default();
     loop {
-        crash::look(Own { nodes, first: 0 }, region, &mut seen.crashes);
+        crash::look(OwnNodes { nodes, first: 0 }, region, &mut seen.crashes);
         let mut failed = None;
         for number in reaper.reap(nodes, region) {
             let node = number as u32;
@@ -78,10 +78,10 @@ pub fn until_all_ended(
         }
         // Node 0 creates nodes, and none after it has ended.
         if nodes[0].ended.is_some() && nodes.iter().all(|node| node.ended.is_some() || node.pid.is_none()) {
-            return stop.or(failed.map(|first| Stop::Node(culprit(nodes, region, first))));
+            return stop.or(failed.map(|first| RunStop::Node(culprit(nodes, region, first))));
         }
         if let (Some(first), None) = (failed, stop) {
-            stop = Some(Stop::Node(culprit(nodes, region, first)));
+            stop = Some(RunStop::Node(culprit(nodes, region, first)));
             region.abort();
             deadline = Some(Instant::now() + GRACE);
         }
@@ -91,10 +91,10 @@ pub fn until_all_ended(
         }
         if stop.is_none()
             && look_at.is_none_or(|at| at <= Instant::now())
-            && let Some(all) = watch.look(Own { nodes, first: 0 }, region)
+            && let Some(all) = watch.look(OwnNodes { nodes, first: 0 }, region)
         {
             seen.stuck = all;
-            stop = Some(Stop::Stuck);
+            stop = Some(RunStop::Stuck);
             region.abort();
             deadline = Some(Instant::now() + GRACE);
         }
@@ -110,10 +110,10 @@ pub fn until_all_ended(
         let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         for event in guard.wait(timeout) {
             let (signal, from_kernel) = match event {
-                Event::Signal { signal: SIGCHLD, .. } => continue,
-                Event::Signal { signal, from_kernel } => (signal, from_kernel),
-                Event::LauncherGone => {
-                    stop = Some(Stop::LauncherGone);
+                LaunchEvent::Signal { signal: SIGCHLD, .. } => continue,
+                LaunchEvent::Signal { signal, from_kernel } => (signal, from_kernel),
+                LaunchEvent::LauncherGone => {
+                    stop = Some(RunStop::LauncherGone);
                     deadline = Some(Instant::now());
                     continue;
                 }
@@ -127,7 +127,7 @@ pub fn until_all_ended(
             }
             let ends_the_run = !alone && signal != SIGUSR1 && signal != SIGUSR2;
             if ends_the_run && stop.is_none() {
-                stop = Some(Stop::Signal(signal));
+                stop = Some(RunStop::Signal(signal));
                 deadline = Some(Instant::now() + GRACE);
             }
         }
@@ -136,14 +136,14 @@ pub fn until_all_ended(
 
 /// Whether an ended node makes the run fail. A node that ran the runtime and vanished with status 0 without taking its leave
 /// has taken its blocks with it: the others, if there are any, could wait for them for ever.
-pub(super) fn has_failed(node: &Node, region: &Region, number: u32, alone: bool) -> bool {
+pub(super) fn has_failed(node: &SpawnedNode, region: &RegionFile, number: u32, alone: bool) -> bool {
     let succeeded = node.ended.is_some_and(|status| status.success());
     !succeeded || (!alone && region.report(number).phase == node_phase::RUNNING)
 }
 
 /// The node to blame. A node that stops the run says so in its context page before it wakes the others, and
 /// these may end sooner than it does: so its own word goes before the order of the endings.
-fn culprit(nodes: &[Node], region: &Region, first: u32) -> u32 {
+fn culprit(nodes: &[SpawnedNode], region: &RegionFile, first: u32) -> u32 {
     let says_so = |number: u32| region.report(number).phase == node_phase::FAILED;
     if nodes.len() == 1 || says_so(first) {
         first

@@ -138,7 +138,7 @@ pub fn own_session(command: &mut Command, terminal: Option<RawFd>) {
 
 /// How a process ended, and what it and the descendants that it has waited for have used.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct EndedProcess {
     pub status: ExitStatus,
     /// In user mode.
     pub user: Duration,
@@ -150,7 +150,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// The kernel's, when there is no such child.
-pub fn wait_usage(pid: Pid) -> io::Result<Option<Ended>> {
+pub fn wait_usage(pid: Pid) -> io::Result<Option<EndedProcess>> {
     let mut status = 0;
     // SAFETY: rusage consists of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -161,7 +161,7 @@ pub fn wait_usage(pid: Pid) -> io::Result<Option<Ended>> {
         _ => {
             let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
             let status = ExitStatus::from_raw(status);
-            Ok(Some(Ended { status, user: time(usage.ru_utime), system: time(usage.ru_stime) }))
+            Ok(Some(EndedProcess { status, user: time(usage.ru_utime), system: time(usage.ru_stime) }))
         }
     }
 }

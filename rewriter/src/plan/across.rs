@@ -11,9 +11,9 @@
 use crate::base::collections::ranked_bits::{is_set, set};
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Fuel, State};
-use crate::plan::collect::Code;
-use crate::plan::ranges::{Key, NO_REG, Range, Step};
+use crate::plan::checks::{CheckState, Fuel};
+use crate::plan::collect::PassCode;
+use crate::plan::ranges::{AddressKey, NO_REG, Range, RangeStep};
 use std::collections::VecDeque;
 
 /// Ranges known at once.
@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// Fills places that hold nothing.
-const NOTHING: Range = Range { key: Key { base: NO_REG, index: NO_REG, scale: 1 }, lo: 0, hi: 0, store: false };
+const NOTHING: Range = Range { key: AddressKey { base: NO_REG, index: NO_REG, scale: 1 }, lo: 0, hi: 0, store: false };
 
 impl PartialEq for Known {
     fn eq(&self, other: &Known) -> bool {
@@ -95,7 +95,7 @@ impl Known {
     }
 
     /// Behind an instruction.
-    fn follow(&mut self, step: &Step) {
+    fn follow(&mut self, step: &RangeStep) {
         if self.named & u32::from(step.touched()) == 0 {
             return;
         }
@@ -106,7 +106,7 @@ impl Known {
 }
 
 /// The range under the name that `dst = src + off` gives it.
-fn copied(r: &Range, step: &Step) -> Option<Range> {
+fn copied(r: &Range, step: &RangeStep) -> Option<Range> {
     if step.dst >= NO_REG || (r.key.base != step.src && r.key.index != step.src) {
         return None;
     }
@@ -123,12 +123,12 @@ fn copied(r: &Range, step: &Step) -> Option<Range> {
     }
     out.lo = i32::try_from(i64::from(out.lo) - moved).ok()?;
     out.hi = i32::try_from(i64::from(out.hi) - moved).ok()?;
-    out.key = Key::new(out.key.base, out.key.index, out.key.scale);
+    out.key = AddressKey::new(out.key.base, out.key.index, out.key.scale);
     Some(out)
 }
 
 /// Runs the pass; returns how many checks it left out.
-pub fn run(cfg: &Cfg, code: &mut Code, briefs: &Briefs, fuel: &mut Fuel) -> u64 {
+pub fn run(cfg: &Cfg, code: &mut PassCode, briefs: &Briefs, fuel: &mut Fuel) -> u64 {
     let at_start = solve(cfg, code, briefs);
     let mut gone: Vec<usize> = Vec::new();
     for b in cfg.ids().filter(|b| !code.checks_of(*b).is_empty()) {
@@ -146,13 +146,13 @@ pub fn run(cfg: &Cfg, code: &mut Code, briefs: &Briefs, fuel: &mut Fuel) -> u64 
     }
     gone.retain(|_| fuel.take());
     for &c in &gone {
-        code.checks[c].state = State::Dominated;
+        code.checks[c].state = CheckState::Dominated;
     }
     for c in 0..code.checks.len() {
-        if let State::Merged(leader) = code.checks[c].state
-            && code.checks[leader as usize].state == State::Dominated
+        if let CheckState::Merged(leader) = code.checks[c].state
+            && code.checks[leader as usize].state == CheckState::Dominated
         {
-            code.checks[c].state = State::Dominated;
+            code.checks[c].state = CheckState::Dominated;
         }
     }
     gone.len() as u64
@@ -166,7 +166,7 @@ const FORGETS: u16 = RegSet::RSP.0 as u16;
 
 impl Briefs {
     /// Those of all blocks.
-    pub fn of(cfg: &Cfg, code: &Code) -> Briefs {
+    pub fn of(cfg: &Cfg, code: &PassCode) -> Briefs {
         let brief = |b: BlockId| {
             let block = &cfg.blocks[b.ix()];
             code.steps.range(block.first.ix()..block.stop.ix()).fold(0, |brief, step| {
@@ -230,7 +230,7 @@ impl AtStart {
     }
 }
 
-fn solve(cfg: &Cfg, code: &Code, briefs: &Briefs) -> AtStart {
+fn solve(cfg: &Cfg, code: &PassCode, briefs: &Briefs) -> AtStart {
     let n = cfg.blocks.len();
     let mut at_start = AtStart { of: vec![UNREACHED; n], ranges: Vec::new() };
     let mut queued = vec![0u64; n.div_ceil(64)];
@@ -291,17 +291,23 @@ fn solve(cfg: &Cfg, code: &Code, briefs: &Briefs) -> AtStart {
 }
 
 /// The last place among instructions `[first, stop)` where nothing is known, whatever was known before.
-fn forgets(code: &Code, first: usize, stop: usize) -> Option<usize> {
+fn forgets(code: &PassCode, first: usize, stop: usize) -> Option<usize> {
     (first..stop).rev().find_map(|i| match code.steps[i] {
-        Step { ends: true, .. } => Some(i + 1),
-        Step { kills: true, .. } => Some(i),
+        RangeStep { ends: true, .. } => Some(i + 1),
+        RangeStep { kills: true, .. } => Some(i),
         _ => None,
     })
 }
 
 /// Follows the instructions `[from, stop)` of a block, from what is known in front of them to what is known behind; `each` sees what is known
 /// in front of each check.
-fn walk(code: &Code, (from, stop): (usize, usize), b: BlockId, known: &mut Known, mut each: impl FnMut(usize, &Known)) {
+fn walk(
+    code: &PassCode,
+    (from, stop): (usize, usize),
+    b: BlockId,
+    known: &mut Known,
+    mut each: impl FnMut(usize, &Known),
+) {
     let mut checks = code.checks_between(b, from, usize::MAX).peekable();
     // Nothing is known here, and nothing learnt.
     if known.is_empty() && checks.peek().is_none() {

@@ -11,8 +11,8 @@
 //! at most a block apart, so in the block of one of them.
 
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::plan::checks::{Check, State};
-use crate::plan::collect::Code;
+use crate::plan::checks::{Check, CheckState};
+use crate::plan::collect::PassCode;
 use crate::plan::covered::Walk;
 use crate::plan::ranges::{Range, SPAN};
 
@@ -32,11 +32,11 @@ struct Sure {
 #[derive(Clone, Copy, Debug)]
 pub struct Widened {
     check: usize,
-    before: State,
+    before: CheckState,
 }
 
 /// Widens checks.
-pub fn run(cfg: &Cfg, code: &mut Code) -> Vec<Widened> {
+pub fn run(cfg: &Cfg, code: &mut PassCode) -> Vec<Widened> {
     let mut widened = Vec::new();
     let mut at_start = AtStart { of: vec![0; cfg.blocks.len()], all: Vec::new() };
     for b in cfg.ids().rev() {
@@ -72,7 +72,7 @@ impl AtStart {
 }
 
 /// What is sure at a block's start; widens its checks.
-fn block(cfg: &Cfg, code: &mut Code, b: BlockId, at_start: &AtStart, widened: &mut Vec<Widened>) -> Vec<Sure> {
+fn block(cfg: &Cfg, code: &mut PassCode, b: BlockId, at_start: &AtStart, widened: &mut Vec<Widened>) -> Vec<Sure> {
     let mut sure = at_end(cfg, code, b, at_start);
     let mut checks = code.checks_of(b).rev().peekable();
     if sure.is_empty() && checks.peek().is_none() {
@@ -111,7 +111,7 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, at_start: &AtStart, widened: &m
 }
 
 /// What is sure behind a block.
-fn at_end(cfg: &Cfg, code: &Code, b: BlockId, at_start: &AtStart) -> Vec<Sure> {
+fn at_end(cfg: &Cfg, code: &PassCode, b: BlockId, at_start: &AtStart) -> Vec<Sure> {
     let block = &cfg.blocks[b.ix()];
     let falls = block.end() == End::Plain && !code.steps[block.stop.ix() - 1].kills;
     let succ = cfg.succ(b);
@@ -169,7 +169,7 @@ fn together(sure: &Range, own: &Range) -> Option<Range> {
 }
 
 /// Widens one check; what it was, if it has changed.
-fn widen(check: &mut Check, sure: &[Sure]) -> Option<State> {
+fn widen(check: &mut Check, sure: &[Sure]) -> Option<CheckState> {
     let own = check.proves()?;
     let wide =
         sure.iter().filter(|s| s.range.key == own.key).fold(own, |wide, s| together(&s.range, &wide).unwrap_or(wide));
@@ -182,21 +182,21 @@ fn widen(check: &mut Check, sure: &[Sure]) -> Option<State> {
 }
 
 /// The state of a check that looks at `range` instead.
-fn owning(state: State, range: &Range) -> State {
-    let load = matches!(state, State::Own { load: true, .. }) || !range.store;
-    State::Own { lo: range.lo, bytes: (range.hi - range.lo) as u8, load, store: range.store, chain: None }
+fn owning(state: CheckState, range: &Range) -> CheckState {
+    let load = matches!(state, CheckState::Own { load: true, .. }) || !range.store;
+    CheckState::Own { lo: range.lo, bytes: (range.hi - range.lo) as u8, load, store: range.store, chain: None }
 }
 
 /// Takes back what nothing relies on; the checks that stay widened.
-pub fn narrow(cfg: &Cfg, code: &mut Code, widened: &[Widened]) -> u64 {
+pub fn narrow(cfg: &Cfg, code: &mut PassCode, widened: &[Widened]) -> u64 {
     if widened.is_empty() {
         return 0;
     }
     let mut needed: Vec<Option<Range>> = vec![None; code.checks.len()];
-    let mut restored: Vec<(usize, State)> = Vec::new();
+    let mut restored: Vec<(usize, CheckState)> = Vec::new();
     {
         let walk = Walk::new(cfg, code);
-        for c in (0..code.checks.len()).filter(|&c| code.checks[c].state == State::Dominated) {
+        for c in (0..code.checks.len()).filter(|&c| code.checks[c].state == CheckState::Dominated) {
             let Some(covers) = walk.back(c, |_, _| true) else { continue };
             for (cover, range) in covers {
                 let all = needed[cover].get_or_insert(range);
@@ -212,7 +212,7 @@ pub fn narrow(cfg: &Cfg, code: &mut Code, widened: &[Widened]) -> u64 {
     let mut stay = 0;
     for w in widened {
         let check = &code.checks[w.check];
-        if !matches!(check.state, State::Own { .. }) {
+        if !matches!(check.state, CheckState::Own { .. }) {
             continue;
         }
         let now = Check { state: w.before, ..*check };

@@ -1,6 +1,6 @@
 //! The plan: what is decided for each instruction, how widely checks test, what covered accesses rely on, and where polls stand.
 //!
-//! Input: what the passes decide ([`crate::plan::passes`]). Output: [`Plan`], which the emission and reports follow. **Invariant**: an access has a check of
+//! Input: what the passes decide ([`crate::plan::passes`]). Output: [`CheckPlan`], which the emission and reports follow. **Invariant**: an access has a check of
 //! its own, or a claim that says which checks cover it.
 
 use crate::base::collections::ranked_bits::RankedBits;
@@ -14,14 +14,14 @@ use crate::graph::cfg::{BlockId, Cfg};
 use crate::graph::computed_targets::Computed;
 use crate::plan::decision::Decisions;
 use crate::plan::loop_tests;
-use crate::plan::ranges::{Key, Range};
+use crate::plan::ranges::{AddressKey, Range};
 use crate::read::image::Image;
 use blizzard_contract::GroupRange;
 use serde::Serialize;
 
 /// What has become of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CheckState {
     /// It tests `bytes` from displacement `lo` on. `chain`: first range of what a miss acquires, when that is more than its own.
     Own { lo: i32, bytes: u8, load: bool, store: bool, chain: Option<u32> },
     /// Left out: that of the access with this index covers it.
@@ -36,7 +36,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     pub id: InsnId,
-    pub key: Key,
+    pub key: AddressKey,
     pub disp: i32,
     pub bytes: u8,
     /// What is asked for.
@@ -46,7 +46,7 @@ pub struct Check {
     pub masked: bool,
     /// Its sequence spills a register or saves flags: while there is one, no check in front of it counts behind it.
     pub unclean: bool,
-    pub state: State,
+    pub state: CheckState,
     /// It is executed in a loop that counts on tests made earlier: a miss makes the loop test again.
     pub limit: Option<loop_tests::Limit>,
 }
@@ -59,13 +59,13 @@ impl Check {
 
     /// Whether what was checked before it counts no more behind it.
     pub fn interrupts(&self) -> bool {
-        self.unclean && matches!(self.state, State::Own { .. })
+        self.unclean && matches!(self.state, CheckState::Own { .. })
     }
 
     /// What the check, if there is one, proves.
     pub fn proves(&self) -> Option<Range> {
         match self.state {
-            State::Own { lo, bytes, store, .. } if !self.masked => {
+            CheckState::Own { lo, bytes, store, .. } if !self.masked => {
                 Some(Range { key: self.key, lo, hi: lo + i32::from(bytes), store })
             }
             _ => None,
@@ -75,7 +75,7 @@ impl Check {
 
 /// An access without a check of its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct PlannedClaim {
     pub id: InsnId,
     /// The access whose check covers it, when it is the same on all ways.
     pub cover: Option<InsnId>,
@@ -85,7 +85,7 @@ pub struct Claim {
 
 /// A stretch of instructions that rely on checks behind them: from the beginning of `first` to that of `stop`.
 #[derive(Clone, Copy, Debug)]
-pub struct Region {
+pub struct PlannedRegion {
     pub first: InsnId,
     pub stop: InsnId,
     /// First range of the chain.
@@ -94,7 +94,7 @@ pub struct Region {
 
 /// How much each pass has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct PassCounts {
     /// Accesses whose check was merged into another one of their basic block.
     pub merged: u64,
     /// Loops that test tags once for several iterations, and accesses that those tests cover.
@@ -140,25 +140,25 @@ pub struct Planned {
 
 /// The result: the decisions, and what follows from them.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct CheckPlan {
     pub decisions: Decisions,
     /// In the order of the instructions.
     pub checks: Vec<Planned>,
     /// Chains of ranges; one ends where `more` is 0.
     pub ranges: Vec<GroupRange>,
     /// In the order of the instructions.
-    pub claims: Vec<Claim>,
-    pub regions: Vec<Region>,
+    pub claims: Vec<PlannedClaim>,
+    pub regions: Vec<PlannedRegion>,
     /// In the order of the instructions.
     pub strips: Vec<loop_tests::Strip>,
     pub polls: Polls,
-    pub counts: Counts,
+    pub counts: PassCounts,
     /// What is left of it for emission.
     pub fuel: Fuel,
 }
 
 /// Everything the passes read.
-pub struct Input<'x, 'a> {
+pub struct PassInput<'x, 'a> {
     pub image: &'x Image<'a>,
     pub insns: &'x Insns,
     pub cfg: &'x Cfg,

@@ -1,6 +1,6 @@
 //! Lists the accesses that are checked with one tag test, and what each instruction does to registers and to checks before it.
 //!
-//! Input: instructions, graph, liveness. Output: [`Code`]. A check counts beyond its instruction only where its sequence needs neither a
+//! Input: instructions, graph, liveness. Output: [`PassCode`]. A check counts beyond its instruction only where its sequence needs neither a
 //! spill nor saved flags: then no register that holds a covered address changes between two instructions, wherever a signal arrives.
 
 use crate::base::collections::compact_ids::CompactIds;
@@ -8,18 +8,18 @@ use crate::decode::classify::{is_constant_store, is_padlock};
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
-use crate::facts::access::{Place, Plain};
-use crate::facts::kinds::{Kind, KindId};
+use crate::facts::access::{AddressForm, PlainAccess};
+use crate::facts::kinds::{InsnKind, KindId};
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::{Check, Input, Polls, State};
+use crate::plan::checks::{Check, CheckState, PassInput, Polls};
 use crate::plan::decision::{Decision, Decisions, is_big};
-use crate::plan::ranges::{Key, NO_REG, Step};
+use crate::plan::ranges::{AddressKey, NO_REG, RangeStep};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
 /// What the passes work on.
 #[derive(Debug, Default)]
-pub struct Code {
+pub struct PassCode {
     /// Sorted by instruction.
     pub checks: Vec<Check>,
     pub steps: Steps,
@@ -33,7 +33,7 @@ pub struct Code {
     first: Vec<u32>,
 }
 
-impl Code {
+impl PassCode {
     /// Indices of the checks of a block.
     pub fn checks_of(&self, b: BlockId) -> std::ops::Range<usize> {
         self.first[b.ix()] as usize..self.first[b.ix() + 1] as usize
@@ -53,8 +53,8 @@ impl Code {
 pub struct Steps {
     /// By instruction: index into `distinct`.
     of: CompactIds,
-    distinct: Vec<Step>,
-    known: HashMap<Step, u32>,
+    distinct: Vec<RangeStep>,
+    known: HashMap<RangeStep, u32>,
     /// By kind of instruction and flags of the step: the last number, which is found without the map; [`UNNUMBERED`].
     last: Vec<u32>,
 }
@@ -67,7 +67,7 @@ impl Steps {
         Steps { of: CompactIds::with_capacity(count), ..Steps::default() }
     }
 
-    fn number(&mut self, step: Step) -> u32 {
+    fn number(&mut self, step: RangeStep) -> u32 {
         let fresh = self.distinct.len() as u32;
         let number = *self.known.entry(step).or_insert(fresh);
         if number == fresh {
@@ -77,7 +77,7 @@ impl Steps {
     }
 
     /// `exact`: all instructions of the kind with these flags do the same.
-    fn push(&mut self, kind: KindId, exact: bool, step: Step) {
+    fn push(&mut self, kind: KindId, exact: bool, step: RangeStep) {
         let flags = usize::from(step.kills) | usize::from(step.only_polls) << 1 | usize::from(step.ends) << 2;
         let slot = 8 * kind.ix() + flags;
         if self.last.len() <= slot {
@@ -97,31 +97,31 @@ impl Steps {
     }
 
     /// Those of instructions that follow each other.
-    pub fn range(&self, range: std::ops::Range<usize>) -> impl DoubleEndedIterator<Item = &Step> {
+    pub fn range(&self, range: std::ops::Range<usize>) -> impl DoubleEndedIterator<Item = &RangeStep> {
         range.map(|i| &self[i])
     }
 
     /// Lets checks in front of an instruction not count for it.
     pub fn kill(&mut self, i: usize) {
-        let step = Step { kills: true, ..self[i] };
+        let step = RangeStep { kills: true, ..self[i] };
         let number = self.number(step);
         self.of.set(i, number);
     }
 }
 
 impl std::ops::Index<usize> for Steps {
-    type Output = Step;
-    fn index(&self, i: usize) -> &Step {
+    type Output = RangeStep;
+    fn index(&self, i: usize) -> &RangeStep {
         &self.distinct[self.of.get(i) as usize]
     }
 }
 
 /// Collects.
-pub fn collect(input: &Input, decisions: &Decisions, polls: &Polls) -> Code {
-    let Input { image, insns, cfg, computed, facts, live, .. } = *input;
+pub fn collect(input: &PassInput, decisions: &Decisions, polls: &Polls) -> PassCode {
+    let PassInput { image, insns, cfg, computed, facts, live, .. } = *input;
     let wild = cfg.wild();
     let entry = cfg.entries(&wild);
-    let mut code = Code { steps: Steps::with_capacity(insns.len()), entry, wild, ..Code::default() };
+    let mut code = PassCode { steps: Steps::with_capacity(insns.len()), entry, wild, ..PassCode::default() };
     let steps: Vec<KindStep> = facts
         .kinds()
         .iter()
@@ -208,7 +208,7 @@ pub fn is_clean(live: RegSet) -> bool {
 /// The access of an ordinary check whose address a chain of ranges can name.
 fn ordinary(insn: &Instruction, decision: &Decision, table: bool) -> Option<Check> {
     let Decision::Check(p) = decision else { return None };
-    let Plain { bytes, load, store, masked, gs: _, at: Place::Operand } = *p else { return None };
+    let PlainAccess { bytes, load, store, masked, gs: _, at: AddressForm::Operand } = *p else { return None };
     let number = |r: Register| match r {
         Register::None => Some(NO_REG),
         r if r.is_gpr64() && r != Register::RSP => Some(r.number() as u8),
@@ -217,11 +217,12 @@ fn ordinary(insn: &Instruction, decision: &Decision, table: bool) -> Option<Chec
     if is_big(p) || table || insn.is_ip_rel_memory_operand() {
         return None;
     }
-    let key = Key::new(number(insn.memory_base())?, number(insn.memory_index())?, insn.memory_index_scale() as u8);
+    let key =
+        AddressKey::new(number(insn.memory_base())?, number(insn.memory_index())?, insn.memory_index_scale() as u8);
     let disp = i32::try_from(insn.memory_displacement64() as i64).ok()?;
     disp.checked_add(i32::from(bytes))?;
     let bytes = bytes as u8;
-    let state = State::Own { lo: disp, bytes, load, store, chain: None };
+    let state = CheckState::Own { lo: disp, bytes, load, store, chain: None };
     let limit = None;
     Some(Check { id: InsnId(0), key, disp, bytes, load, store, masked, unclean: false, state, limit })
 }
@@ -233,13 +234,13 @@ const STRETCH: usize = 512;
 /// What the instructions of a kind do, the gates around them aside.
 #[derive(Clone, Copy)]
 struct KindStep {
-    step: Step,
+    step: RangeStep,
     /// Not exact: they add a number, which each has of its own.
     exact: bool,
 }
 
 impl KindStep {
-    fn of(kind: &Kind, written: RegSet) -> KindStep {
+    fn of(kind: &InsnKind, written: RegSet) -> KindStep {
         let insn = &kind.sample;
         let adds = matches!(insn.mnemonic(), Mnemonic::Lea | Mnemonic::Add | Mnemonic::Sub)
             && insn.op0_kind() == OpKind::Register
@@ -249,9 +250,16 @@ impl KindStep {
 }
 
 /// What an instruction does, the gates around it aside.
-fn step(insn: &Instruction, written: RegSet) -> Step {
-    let mut step =
-        Step { written: written.0 as u16, dst: NO_REG, src: 0, off: 0, kills: false, only_polls: false, ends: false };
+fn step(insn: &Instruction, written: RegSet) -> RangeStep {
+    let mut step = RangeStep {
+        written: written.0 as u16,
+        dst: NO_REG,
+        src: 0,
+        off: 0,
+        kills: false,
+        only_polls: false,
+        ends: false,
+    };
     step.kills = matches!(
         insn.mnemonic(),
         Mnemonic::Xbegin

@@ -10,17 +10,17 @@
 //! Input: a loop of one block and its accesses. Output: [`struct@Copy`]. **Invariant**: an access of a copied block is covered by the tests of its
 //! strip, is an element of one of the tables, goes through rsp, or has the check that it has in the loop, whose miss leads into the loop. So
 //! nothing in a copy runs after the runtime has been entered. A context that continues in one without having come from the tests goes on in the
-//! loop instead ([`blizzard_contract::Region::MOVED`]).
+//! loop instead ([`blizzard_contract::CodeRegion::MOVED`]).
 //! Source: design section 5 (strip-mining, a fast copy of the loop).
 
 use crate::decode::classify::is_plain;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::reader::Reader;
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::Input;
+use crate::plan::checks::PassInput;
 use crate::plan::collect;
-use crate::plan::loop_tests::{Copy, Stream};
-use crate::plan::ranges::{Key, NO_REG, Range};
+use crate::plan::loop_tests::{AccessStream, Copy};
+use crate::plan::ranges::{AddressKey, NO_REG, Range};
 use blizzard_contract as contract;
 use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -33,8 +33,8 @@ const TABLE: i64 = 2048;
 
 /// Whether a block may be copied: the bytes of its instructions mean the same elsewhere, nothing but checks is inserted into it, and no exception
 /// leads from it to a landing pad of its function. `checks`: the accesses that a check stands for.
-pub fn is_copyable(input: &Input, b: BlockId, checks: &[InsnId]) -> bool {
-    let Input { image, insns, cfg, .. } = *input;
+pub fn is_copyable(input: &PassInput, b: BlockId, checks: &[InsnId]) -> bool {
+    let PassInput { image, insns, cfg, .. } = *input;
     let block = &cfg.blocks[b.ix()];
     let last = InsnId(block.stop.0 - 1);
     if !cfg.caught_of(b).is_empty() || insns.next(last) != Some(block.stop) || block.stop.ix() >= insns.len() {
@@ -71,13 +71,13 @@ pub fn plan(count: u32, iterations: i64, tables: &[Range], elements: Vec<InsnId>
 
 /// The tests of a table: as many from its first byte on as stay inside, and one that ends with the block of its last byte. A block behind the
 /// table may be another node's for ever.
-fn tests(table: &Range, blocks: i64) -> Vec<Stream> {
+fn tests(table: &Range, blocks: i64) -> Vec<AccessStream> {
     let block = contract::BLOCK_BYTES as i32;
     let told = block * (blocks as i32 - 1);
     let (first, last) = (table.lo, table.hi - 1);
     let tags: Vec<u8> =
         (0..).step_by(blocks as usize).take_while(|t| first + block * t + told <= last).map(|t| t as u8).collect();
-    let of = |lo: i32, tags: Vec<u8>| Stream { key: table.key, lo, store: table.store, tags };
+    let of = |lo: i32, tags: Vec<u8>| AccessStream { key: table.key, lo, store: table.store, tags };
     if tags.is_empty() {
         return vec![of(first, vec![0])];
     }
@@ -85,7 +85,13 @@ fn tests(table: &Range, blocks: i64) -> Vec<Stream> {
 }
 
 /// The table that an access goes to, in terms of the registers at the head of its loop. `steps`: by how much each register steps.
-pub fn table(input: &Input, code: &collect::Code, first: usize, c: usize, steps: &[Option<i64>; 16]) -> Option<Range> {
+pub fn table(
+    input: &PassInput,
+    code: &collect::PassCode,
+    first: usize,
+    c: usize,
+    steps: &[Option<i64>; 16],
+) -> Option<Range> {
     let check = &code.checks[c];
     indexed(input, code, first, c, steps, |writer| {
         let bytes = i64::from(check.key.scale) * bound(writer)? + i64::from(check.bytes);
@@ -95,8 +101,8 @@ pub fn table(input: &Input, code: &collect::Code, first: usize, c: usize, steps:
 
 /// The access itself without its index, which is narrow.
 pub fn anchored(
-    input: &Input,
-    code: &collect::Code,
+    input: &PassInput,
+    code: &collect::PassCode,
     first: usize,
     c: usize,
     steps: &[Option<i64>; 16],
@@ -107,8 +113,8 @@ pub fn anchored(
 
 /// The bytes from the first element on, so many as `extent` says of the instruction that wrote the index, of an access whose base is invariant.
 fn indexed(
-    input: &Input,
-    code: &collect::Code,
+    input: &PassInput,
+    code: &collect::PassCode,
     first: usize,
     c: usize,
     steps: &[Option<i64>; 16],
@@ -118,7 +124,7 @@ fn indexed(
     if check.masked {
         return None;
     }
-    let Key { base, index, scale } = check.key;
+    let AddressKey { base, index, scale } = check.key;
     [(base, index, scale), (index, base, 1)].into_iter().find_map(|(base, index, scale)| {
         // The registers are interchangeable only where nothing is scaled.
         if base == NO_REG || index == NO_REG || check.key.scale != scale {
@@ -126,7 +132,7 @@ fn indexed(
         }
         let bytes = extent(&writer(input, code, first, check.id.ix(), index)?)?;
         let hi = i64::from(check.disp).checked_add(bytes)?;
-        let key = Key { base, index: NO_REG, scale: 1 };
+        let key = AddressKey { base, index: NO_REG, scale: 1 };
         let there = Range { key, lo: check.disp, hi: i32::try_from(hi).ok()?, store: check.store };
         let range = code.steps.range(first..check.id.ix()).rev().try_fold(there, |r, step| r.before(step))?;
         (range.key.base < NO_REG && steps[usize::from(range.key.base)] == Some(0)).then_some(range)
@@ -134,7 +140,7 @@ fn indexed(
 }
 
 /// The last instruction of the loop in front of another one that writes a register, if that is its first operand, whole.
-fn writer(input: &Input, code: &collect::Code, first: usize, at: usize, reg: u8) -> Option<Instruction> {
+fn writer(input: &PassInput, code: &collect::PassCode, first: usize, at: usize, reg: u8) -> Option<Instruction> {
     let writer = (first..at).rev().find(|&i| code.steps[i].writes(reg))?;
     let insn = input.insns.decode(input.image, InsnId(writer as u32));
     let to = insn.op0_register();
@@ -179,7 +185,7 @@ mod tests {
     /// Every block that a table touches is tested, and no other one unless the table is small, wherever in its block it begins.
     #[test]
     fn tests_of_tables_tell_of_their_blocks() {
-        let key = Key { base: 1, index: NO_REG, scale: 1 };
+        let key = AddressKey { base: 1, index: NO_REG, scale: 1 };
         for bytes in 1..=TABLE as i32 {
             for at in [0, 1, 31, 62, 63] {
                 for told in [2, 4] {
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_block_stands_in_its_copy_as_often_as_pays() {
-        let key = Key { base: 1, index: NO_REG, scale: 1 };
+        let key = AddressKey { base: 1, index: NO_REG, scale: 1 };
         let table = [Range { key, lo: 0, hi: 1024, store: false }];
         let times = |count, iterations, tables: &[Range]| {
             plan(count, iterations, tables, vec![InsnId(0); tables.len()], 4).map(|c| c.times)

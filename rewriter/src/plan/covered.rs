@@ -1,6 +1,6 @@
 //! What each covered access relies on, and so what must be put right where it may be lost.
 //!
-//! Input: the final list of checks. Output: [`Plan`]; the decisions say which checks are left out.
+//! Input: the final list of checks. Output: [`CheckPlan`]; the decisions say which checks are left out.
 //!
 //! From each covered access backward, on every way, to the checks that cover it. On the way
 //! * a check that does not cover it may miss: its stub acquires the range, too (a *chain*);
@@ -12,11 +12,11 @@
 use crate::base::collections::ranked_bits::{is_set, set};
 use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Check, Claim, Counts, Plan, Planned, Region, State};
-use crate::plan::collect::Code;
+use crate::plan::checks::{Check, CheckPlan, CheckState, PassCounts, Planned, PlannedClaim, PlannedRegion};
+use crate::plan::collect::PassCode;
 use crate::plan::decision::{Decisions, Reason};
 use crate::plan::loop_tests::Strip;
-use crate::plan::ranges::{Key, Range, SPAN};
+use crate::plan::ranges::{AddressKey, Range, SPAN};
 use blizzard_contract::{GROUP_RANGES, GroupRange, claim_reason, miss_desc};
 use std::collections::{HashMap, HashSet};
 
@@ -97,11 +97,17 @@ impl Needs {
 /// Goes back from covered accesses.
 pub struct Walk<'x> {
     cfg: &'x Cfg,
-    code: &'x Code,
+    code: &'x PassCode,
 }
 
 /// Follows everything, and turns the list of checks into the result, but for decisions and polls.
-pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts, decisions: &mut Decisions) -> Plan {
+pub fn run(
+    cfg: &Cfg,
+    mut code: PassCode,
+    mut strips: Vec<Strip>,
+    mut counts: PassCounts,
+    decisions: &mut Decisions,
+) -> CheckPlan {
     let (needs, claims) = loop {
         let (needs, claims, mut given_back) = follow(cfg, &code, &strips);
         given_back.extend(strips.iter().flat_map(|s| s.interrupted(&code)));
@@ -130,7 +136,7 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
     }
     for c in &mut code.checks {
         let own = Range { store: false, ..c.access() };
-        let State::Own { lo, bytes, load, store, chain } = &mut c.state else { continue };
+        let CheckState::Own { lo, bytes, load, store, chain } = &mut c.state else { continue };
         let proven = Range { lo: *lo, hi: *lo + i32::from(*bytes), store: *store, ..own };
         let mut list: Vec<(Range, u32)> =
             needs.at(c.id.ix()).filter(|r| c.masked || !proven.covers(r)).map(|r| (r, descriptor(&r))).collect();
@@ -149,63 +155,63 @@ pub fn run(cfg: &Cfg, mut code: Code, mut strips: Vec<Strip>, mut counts: Counts
     let regions = regions(&needs, &mut chains);
     counts.regions = regions.len() as u64;
     let checks = settle(&code.checks, &claims, decisions);
-    Plan { checks, ranges: chains.ranges, claims, regions, strips, counts, ..Plan::default() }
+    CheckPlan { checks, ranges: chains.ranges, claims, regions, strips, counts, ..CheckPlan::default() }
 }
 
 /// Leaves checks out; lists those of the others of which more must be known than what their accesses ask for.
-fn settle(list: &[Check], claims: &[Claim], decisions: &mut Decisions) -> Vec<Planned> {
+fn settle(list: &[Check], claims: &[PlannedClaim], decisions: &mut Decisions) -> Vec<Planned> {
     let mut covers = vec![0; list.last().map_or(0, |c| c.id.ix() / 64 + 1)];
     claims.iter().filter_map(|claim| claim.cover).for_each(|id| set(&mut covers, id.ix()));
     let mut out = Vec::new();
     for c in list {
         match c.state {
-            State::Own { lo, bytes, load, store, chain } => {
+            CheckState::Own { lo, bytes, load, store, chain } => {
                 let Check { id, limit, .. } = *c;
                 let named = is_set(&covers, id.ix());
                 if named || (lo, bytes, load, store, chain) != (c.disp, c.bytes, c.load, c.store, None) {
                     out.push(Planned { id, lo, bytes, load, store, limit, named, chain });
                 }
             }
-            State::Merged(_) => decisions.leave_out(c.id, Reason::Merged),
-            State::Dominated => decisions.leave_out(c.id, Reason::Dominated),
-            State::Strip(_) => decisions.leave_out(c.id, Reason::Strip),
+            CheckState::Merged(_) => decisions.leave_out(c.id, Reason::Merged),
+            CheckState::Dominated => decisions.leave_out(c.id, Reason::Dominated),
+            CheckState::Strip(_) => decisions.leave_out(c.id, Reason::Strip),
         }
     }
     out
 }
 
 /// Gives checks back, to all accesses of a group or strip if to one: the check of the first was made wide for all of them.
-fn give_back(code: &mut Code, list: &[usize]) {
+fn give_back(code: &mut PassCode, list: &[usize]) {
     let leaders: HashSet<u32> = list
         .iter()
         .filter_map(|&c| match code.checks[c].state {
-            State::Merged(leader) => Some(leader),
+            CheckState::Merged(leader) => Some(leader),
             _ => None,
         })
         .collect();
     let strips: HashSet<u32> = list
         .iter()
         .filter_map(|&c| match code.checks[c].state {
-            State::Strip(k) => Some(k),
+            CheckState::Strip(k) => Some(k),
             _ => None,
         })
         .collect();
     let alone: HashSet<usize> = list.iter().copied().chain(leaders.iter().map(|&l| l as usize)).collect();
     for (c, check) in code.checks.iter_mut().enumerate() {
         let member = match check.state {
-            State::Merged(leader) => leaders.contains(&leader),
-            State::Strip(k) => strips.contains(&k),
-            State::Own { .. } | State::Dominated => false,
+            CheckState::Merged(leader) => leaders.contains(&leader),
+            CheckState::Strip(k) => strips.contains(&k),
+            CheckState::Own { .. } | CheckState::Dominated => false,
         };
         if member || alone.contains(&c) {
             let Check { disp, bytes, load, store, .. } = *check;
-            check.state = State::Own { lo: disp, bytes, load, store, chain: None };
+            check.state = CheckState::Own { lo: disp, bytes, load, store, chain: None };
         }
     }
 }
 
 /// Follows each covered access; also the indices of those that must have their checks back.
-fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<usize>) {
+fn follow(cfg: &Cfg, code: &PassCode, strips: &[Strip]) -> (Needs, Vec<PlannedClaim>, Vec<usize>) {
     let mut needs = Needs::new(code.steps.count());
     let mut claims = Vec::new();
     let mut given_back = Vec::new();
@@ -222,13 +228,15 @@ fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<u
     let back = |c, needs: &mut Needs| walk.back(c, |i, range| needs.add(i, range)).map(cover);
     for c in 0..walk.code.checks.len() {
         let (reason, followed) = match walk.code.checks[c].state {
-            State::Own { .. } => continue,
-            State::Merged(_) => (claim_reason::MERGED, back(c, &mut needs)),
-            State::Dominated => (claim_reason::DOMINATED, back(c, &mut needs)),
-            State::Strip(k) => (claim_reason::STRIP, walk.to_head(c, &strips[k as usize], &mut needs).map(|()| None)),
+            CheckState::Own { .. } => continue,
+            CheckState::Merged(_) => (claim_reason::MERGED, back(c, &mut needs)),
+            CheckState::Dominated => (claim_reason::DOMINATED, back(c, &mut needs)),
+            CheckState::Strip(k) => {
+                (claim_reason::STRIP, walk.to_head(c, &strips[k as usize], &mut needs).map(|()| None))
+            }
         };
         match followed {
-            Some(cover) => claims.push(Claim { id: walk.code.checks[c].id, cover, reason }),
+            Some(cover) => claims.push(PlannedClaim { id: walk.code.checks[c].id, cover, reason }),
             None => given_back.push(c),
         }
     }
@@ -237,7 +245,7 @@ fn follow(cfg: &Cfg, code: &Code, strips: &[Strip]) -> (Needs, Vec<Claim>, Vec<u
 
 impl<'x> Walk<'x> {
     /// Through the code as it is.
-    pub fn new(cfg: &'x Cfg, code: &'x Code) -> Walk<'x> {
+    pub fn new(cfg: &'x Cfg, code: &'x PassCode) -> Walk<'x> {
         Walk { cfg, code }
     }
 
@@ -330,7 +338,7 @@ impl Chains {
             return at;
         }
         let at = self.ranges.len() as u32;
-        for (k, (Range { key: Key { base, index, scale }, lo, .. }, desc)) in list.iter().enumerate() {
+        for (k, (Range { key: AddressKey { base, index, scale }, lo, .. }, desc)) in list.iter().enumerate() {
             let more = u8::from(k + 1 < list.len());
             let (base, index, scale) = (*base, *index, *scale);
             self.ranges.push(GroupRange { disp: *lo, desc: *desc, base, index, scale, more, _pad: 0 });
@@ -346,8 +354,8 @@ fn descriptor(r: &Range) -> u32 {
 }
 
 /// Runs of instructions that rely on the same ranges.
-fn regions(needs: &Needs, chains: &mut Chains) -> Vec<Region> {
-    let mut out: Vec<Region> = Vec::new();
+fn regions(needs: &Needs, chains: &mut Chains) -> Vec<PlannedRegion> {
+    let mut out: Vec<PlannedRegion> = Vec::new();
     for i in needs.instructions() {
         let mut list: Vec<(Range, u32)> = needs.at(i).map(|r| (r, descriptor(&r))).collect();
         list.sort_unstable();
@@ -355,7 +363,7 @@ fn regions(needs: &Needs, chains: &mut Chains) -> Vec<Region> {
         let id = InsnId(i as u32);
         match out.last_mut() {
             Some(last) if last.stop == id && last.chain == chain => last.stop = InsnId(id.0 + 1),
-            _ => out.push(Region { first: id, stop: InsnId(id.0 + 1), chain }),
+            _ => out.push(PlannedRegion { first: id, stop: InsnId(id.0 + 1), chain }),
         }
     }
     out
@@ -363,24 +371,24 @@ fn regions(needs: &Needs, chains: &mut Chains) -> Vec<Region> {
 
 impl Strip {
     /// Keeps the checks of tables' elements in its copy, if one of them stands for an access that is no element.
-    pub fn settle(&mut self, code: &Code) {
+    pub fn settle(&mut self, code: &PassCode) {
         let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
         let list = &code.checks[at(self.first)..at(self.stop)];
         let Some(copy) = &mut self.copy else { return };
-        let relies = |c: &Check| matches!(c.state, State::Merged(_) | State::Dominated);
+        let relies = |c: &Check| matches!(c.state, CheckState::Merged(_) | CheckState::Dominated);
         if list.iter().any(|c| relies(c) && !copy.elements.contains(&c.id)) {
             copy.elements.clear();
         }
     }
 
     /// Indices of the accesses that it covers.
-    pub fn checks(&self, code: &Code) -> Vec<usize> {
+    pub fn checks(&self, code: &PassCode) -> Vec<usize> {
         let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
-        (at(self.first)..at(self.stop)).filter(|&c| matches!(code.checks[c].state, State::Strip(_))).collect()
+        (at(self.first)..at(self.stop)).filter(|&c| matches!(code.checks[c].state, CheckState::Strip(_))).collect()
     }
 
     /// The same, if a check is left in the loop that spills: it has no stub that takes the limit back.
-    pub fn interrupted(&self, code: &Code) -> Vec<usize> {
+    pub fn interrupted(&self, code: &PassCode) -> Vec<usize> {
         let at = |id: InsnId| code.checks.partition_point(|c| c.id < id);
         if code.checks[at(self.first)..at(self.stop)].iter().any(Check::interrupts) {
             self.checks(code)

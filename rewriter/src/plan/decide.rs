@@ -7,10 +7,10 @@ use crate::base::options::{self, Options};
 use crate::decode::classify::is_far;
 use crate::decode::reader::Reader;
 use crate::decode::regs::RegSet;
-use crate::facts::access::{Access, Place, Plain, access_of};
-use crate::facts::kinds::Kind;
-use crate::facts::rsp::Source;
-use crate::plan::checks::Input;
+use crate::facts::access::{AddressForm, InsnAccess, PlainAccess, access_of};
+use crate::facts::kinds::InsnKind;
+use crate::facts::rsp::RspSource;
+use crate::plan::checks::PassInput;
 use crate::plan::decision::{Decision, Decisions, Reason};
 use blizzard_contract::{self as contract, string_desc};
 use iced_x86::{Code, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpKind, Register};
@@ -23,19 +23,19 @@ struct OfKind {
     /// Indices into [`Decisions::distinct`]: where the base holds a stack address, and elsewhere.
     on_stack: u32,
     elsewhere: u32,
-    rsp_from: Source,
+    rsp_from: RspSource,
 }
 
 /// [`OfKind::elsewhere`], where the numbers of each instruction matter.
 const BY_INSTRUCTION: u32 = u32::MAX;
 
 /// Decides everything, once.
-pub fn decide(input: &Input) -> Decisions {
-    let Input { image, insns, cfg, facts, stack, options, .. } = *input;
+pub fn decide(input: &PassInput) -> Decisions {
+    let PassInput { image, insns, cfg, facts, stack, options, .. } = *input;
     let mut out = Decisions::with_capacity(insns.len());
     let kinds: Vec<OfKind> = facts.kinds().iter().map(|k| of_kind(k, options, &mut out)).collect();
     // In guarded code a stack in shared memory faults.
-    let tests_stack = options.checks != options::Checks::None && options.access == options::Access::Tests;
+    let tests_stack = options.checks != options::Checks::None && options.access == options::AccessMode::Tests;
     let mut reader = Reader::new(image, insns);
     let mut insn = Instruction::default();
     let mut factory = InstructionInfoFactory::new();
@@ -60,7 +60,7 @@ fn one(insn: &Instruction, factory: &mut InstructionInfoFactory, options: &Optio
 }
 
 /// Decides for a kind, if its instructions' numbers do not matter.
-fn of_kind(kind: &Kind, options: &Options, out: &mut Decisions) -> OfKind {
+fn of_kind(kind: &InsnKind, options: &Options, out: &mut Decisions) -> OfKind {
     let (insn, rsp_from) = (&kind.sample, kind.rsp_from);
     let memory = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory);
     let constant = memory && insn.memory_base() == Register::None && insn.memory_index() == Register::None;
@@ -74,13 +74,13 @@ fn of_kind(kind: &Kind, options: &Options, out: &mut Decisions) -> OfKind {
 }
 
 /// Decides; `on_stack`: registers that hold a stack address before the instruction.
-fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Options) -> Decision {
-    if options.access == options::Access::Guard && insn.mnemonic() == Mnemonic::Rdgsbase {
+fn decision(insn: &Instruction, access: &InsnAccess, on_stack: RegSet, options: &Options) -> Decision {
+    if options.access == options::AccessMode::Guard && insn.mnemonic() == Mnemonic::Rdgsbase {
         return Decision::Refused(
             "reads the base of %gs, by which guarded code reaches shared memory: use --access tests",
         );
     }
-    if matches!(access, Access::None) {
+    if matches!(access, InsnAccess::None) {
         // int 0x80 is the only instruction that programs contain which touches no memory and cannot be relocated.
         let refused = insn.code() == Code::Int_imm8 && insn.immediate8() == 0x80;
         return if refused { Decision::Refused("32-bit system call (int 0x80)") } else { Decision::Nothing };
@@ -89,7 +89,7 @@ fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Opt
         return Decision::Refused("far jump or call");
     }
     // The base of %gs leads to the alias, whatever is tested.
-    if options.access == options::Access::Guard && insn.segment_prefix() == Register::GS {
+    if options.access == options::AccessMode::Guard && insn.segment_prefix() == Register::GS {
         return Decision::Refused(
             "an operand with %gs, by which guarded code reaches shared memory: use --access tests",
         );
@@ -100,20 +100,20 @@ fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Opt
             "access to shared memory at a constant 64-bit address: keep the address in a variable",
         );
     }
-    let wanted = |p: &Plain| p.load && loads || p.store && stores;
+    let wanted = |p: &PlainAccess| p.load && loads || p.store && stores;
     let not_requested = Decision::Unchecked(Reason::NotRequested);
     match *access {
-        Access::None => Decision::Nothing,
-        Access::ImplicitStack => Decision::Unchecked(Reason::ImplicitStack),
+        InsnAccess::None => Decision::Nothing,
+        InsnAccess::ImplicitStack => Decision::Unchecked(Reason::ImplicitStack),
         // Whatever it touches, nothing is to be inserted for it.
-        Access::Unknown(_) if !loads && !stores => not_requested,
-        Access::Unknown(reason) => Decision::Refused(reason),
-        Access::One(p) => match exempt(insn, &p, on_stack) {
+        InsnAccess::Unknown(_) if !loads && !stores => not_requested,
+        InsnAccess::Unknown(reason) => Decision::Refused(reason),
+        InsnAccess::One(p) => match exempt(insn, &p, on_stack) {
             Some(why) => Decision::Unchecked(why),
             None if !wanted(&p) => not_requested,
             None => Decision::Check(requested(p, loads, stores)),
         },
-        Access::Two(a, b) => {
+        InsnAccess::Two(a, b) => {
             let a = (exempt(insn, &a, on_stack).is_none() && wanted(&a)).then_some(requested(a, loads, stores));
             let b = (exempt(insn, &b, on_stack).is_none() && wanted(&b)).then_some(requested(b, loads, stores));
             match (a, b) {
@@ -122,7 +122,7 @@ fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Opt
                 (None, None) => not_requested,
             }
         }
-        Access::String { desc, reads_rsi, uses_rdi } => {
+        InsnAccess::String { desc, reads_rsi, uses_rdi } => {
             let op = desc & string_desc::OP_MASK;
             let rdi_stored = matches!(op, string_desc::MOVS | string_desc::STOS);
             let rsi = reads_rsi && loads;
@@ -135,7 +135,7 @@ fn decision(insn: &Instruction, access: &Access, on_stack: RegSet, options: &Opt
                 Decision::String { desc: desc | bits, rsi, rdi }
             }
         }
-        Access::Vsib(d) => {
+        InsnAccess::Vsib(d) => {
             if insn.segment_prefix() == Register::FS {
                 Decision::Unchecked(Reason::Tls)
             } else if d.access == 1 && !loads || d.access == 2 && !stores {
@@ -159,17 +159,17 @@ fn names_shared_memory(insn: &Instruction) -> bool {
 }
 
 /// With only one direction asked for, a read-modify-write is checked as that direction.
-fn requested(p: Plain, loads: bool, stores: bool) -> Plain {
-    Plain { load: p.load && loads, store: p.store && stores, ..p }
+fn requested(p: PlainAccess, loads: bool, stores: bool) -> PlainAccess {
+    PlainAccess { load: p.load && loads, store: p.store && stores, ..p }
 }
 
 /// The reason why an ordinary access needs no check, if there is one.
-fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Reason> {
+fn exempt(insn: &Instruction, p: &PlainAccess, on_stack: RegSet) -> Option<Reason> {
     let fs = insn.segment_prefix() == Register::FS;
     match p.at {
-        Place::Register(r) => (!r.is_gpr64()).then_some(Reason::Addr32).or(fs.then_some(Reason::Tls)),
-        Place::Xlat => fs.then_some(Reason::Tls),
-        Place::Operand | Place::BitString { .. } => {
+        AddressForm::Register(r) => (!r.is_gpr64()).then_some(Reason::Addr32).or(fs.then_some(Reason::Tls)),
+        AddressForm::Xlat => fs.then_some(Reason::Tls),
+        AddressForm::Operand | AddressForm::BitString { .. } => {
             let (base, index) = (insn.memory_base(), insn.memory_index());
             if base.is_gpr32() || index.is_gpr32() || base == Register::EIP {
                 return Some(Reason::Addr32);
@@ -177,7 +177,7 @@ fn exempt(insn: &Instruction, p: &Plain, on_stack: RegSet) -> Option<Reason> {
             if fs {
                 return Some(Reason::Tls);
             }
-            if matches!(p.at, Place::BitString { .. }) || index != Register::None {
+            if matches!(p.at, AddressForm::BitString { .. }) || index != Register::None {
                 return None;
             }
             if base == Register::RIP || base == Register::None {
@@ -202,7 +202,7 @@ mod tests {
             let insn = Decoder::new(64, &all, DecoderOptions::NONE).decode();
             let of = |options| matches!(one(&insn, &mut InstructionInfoFactory::new(), &options), Decision::Refused(_));
             let bare = Options { checks: options::Checks::None, ..Options::tests() };
-            let guard = |options| Options { access: options::Access::Guard, ..options };
+            let guard = |options| Options { access: options::AccessMode::Guard, ..options };
             (of(Options::tests()) || of(bare), of(guard(Options::tests())) && of(guard(bare)))
         };
         let (constant, low, base) = (&[0x8b, 0x04, 0x25, 0x10, 0, 0, 0], &[0x67, 0x8b, 0x00], &[0x8b, 0x00]);
@@ -212,8 +212,8 @@ mod tests {
         // rdgsbase rax
         let reads = Decoder::new(64, &[0xf3, 0x48, 0x0f, 0xae, 0xc8], DecoderOptions::NONE).decode();
         let of = |access| one(&reads, &mut InstructionInfoFactory::new(), &Options { access, ..Options::tests() });
-        assert!(matches!(of(options::Access::Guard), Decision::Refused(_)));
-        assert!(matches!(of(options::Access::Tests), Decision::Nothing));
+        assert!(matches!(of(options::AccessMode::Guard), Decision::Refused(_)));
+        assert!(matches!(of(options::AccessMode::Tests), Decision::Nothing));
         // lea and nop touch nothing.
         assert_eq!(gs(&[0x48, 0x8d, 0x00]), (false, false));
         assert_eq!(gs(&[0x0f, 0x1f, 0x00]), (false, false));

@@ -6,7 +6,7 @@
 
 use crate::base::collections::compact_ids::CompactIds;
 use crate::decode::insn::InsnId;
-use crate::facts::access::{Plain, XSAVE_BYTES};
+use crate::facts::access::{PlainAccess, XSAVE_BYTES};
 use blizzard_contract::{VsibDesc, listed};
 use serde::Serialize;
 
@@ -50,8 +50,8 @@ pub enum Decision {
     Nothing,
     Unchecked(Reason),
     /// One tag test before the instruction; of ranges, if it [`is_big`].
-    Check(Plain),
-    CheckTwo(Plain, Plain),
+    Check(PlainAccess),
+    CheckTwo(PlainAccess, PlainAccess),
     /// The string gate; the check bits of the descriptor are set.
     String {
         desc: u32,
@@ -79,29 +79,29 @@ impl Decision {
     }
 
     /// The class that counts it.
-    pub fn class(&self) -> Option<Class> {
+    pub fn class(&self) -> Option<DecisionClass> {
         Some(match self {
             Decision::Nothing | Decision::Refused(_) => return None,
             Decision::Unchecked(reason) => match reason {
-                Reason::Stack => Class::Stack,
-                Reason::Global => Class::Global,
-                Reason::Tls => Class::Tls,
-                Reason::ImplicitStack => Class::ImplicitStack,
-                Reason::Addr32 => Class::Addr32,
-                Reason::NotRequested => Class::NotRequested,
-                Reason::Merged | Reason::Dominated => Class::Merged,
-                Reason::Strip => Class::Hoisted,
+                Reason::Stack => DecisionClass::Stack,
+                Reason::Global => DecisionClass::Global,
+                Reason::Tls => DecisionClass::Tls,
+                Reason::ImplicitStack => DecisionClass::ImplicitStack,
+                Reason::Addr32 => DecisionClass::Addr32,
+                Reason::NotRequested => DecisionClass::NotRequested,
+                Reason::Merged | Reason::Dominated => DecisionClass::Merged,
+                Reason::Strip => DecisionClass::Hoisted,
             },
-            Decision::Check(p) if is_big(p) => Class::Range,
-            Decision::Check(p) | Decision::CheckTwo(p, _) => Class::of_check(p.store),
-            Decision::String { .. } => Class::String,
-            Decision::Vsib(_) => Class::Lanes,
+            Decision::Check(p) if is_big(p) => DecisionClass::Range,
+            Decision::Check(p) | Decision::CheckTwo(p, _) => DecisionClass::of_check(p.store),
+            Decision::String { .. } => DecisionClass::String,
+            Decision::Vsib(_) => DecisionClass::Lanes,
         })
     }
 }
 
 /// Whether the access takes a test of ranges: it is too large for one of tags, or only its address may be looked at.
-pub fn is_big(p: &Plain) -> bool {
+pub fn is_big(p: &PlainAccess) -> bool {
     p.bytes > 64 || p.bytes == XSAVE_BYTES || p.gs
 }
 
@@ -177,7 +177,7 @@ impl Decisions {
     /// Lets the test of a load ask for the right to store.
     pub(super) fn ask_to_store(&mut self, id: InsnId) {
         if let Decision::Check(p) = self.get(id) {
-            let index = self.index(Decision::Check(Plain { store: true, ..p }));
+            let index = self.index(Decision::Check(PlainAccess { store: true, ..p }));
             self.of.set(id.ix(), (8 * index) | u32::from(self.number(id).tests_stack()));
         }
     }
@@ -210,7 +210,7 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "kebab-case")]
     #[repr(u8)]
-    pub enum Class: name {
+    pub enum DecisionClass: name {
         // Accesses without a check of their own; see DESIGN.md for the proofs.
         Stack: "exempt: stack",
         Global: "exempt: global",
@@ -242,19 +242,27 @@ listed! {
     }
 }
 
-impl Class {
+impl DecisionClass {
     /// That of a check with one tag test.
-    pub fn of_check(store: bool) -> Class {
-        if store { Class::Store } else { Class::Load }
+    pub fn of_check(store: bool) -> DecisionClass {
+        if store { DecisionClass::Store } else { DecisionClass::Load }
     }
 
     /// Whether an access of the program stands behind it.
     pub fn is_access(self) -> bool {
-        !matches!(self, Class::Apart | Class::Poll | Class::Strip | Class::StackTest)
+        !matches!(self, DecisionClass::Apart | DecisionClass::Poll | DecisionClass::Strip | DecisionClass::StackTest)
     }
 
     /// Whether a check is executed.
     pub fn is_check(self) -> bool {
-        matches!(self, Class::Load | Class::Store | Class::Range | Class::String | Class::Lanes | Class::Apart)
+        matches!(
+            self,
+            DecisionClass::Load
+                | DecisionClass::Store
+                | DecisionClass::Range
+                | DecisionClass::String
+                | DecisionClass::Lanes
+                | DecisionClass::Apart
+        )
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Input: what [`crate::plan::strips`] and [`crate::plan::copies`] decide. Output: [`Strip`], which [`crate::insert::strip`] turns into bytes.
 
-use crate::base::options::{Access, Options};
+use crate::base::options::{AccessMode, Options};
 use crate::decode::insn::InsnId;
-use crate::plan::ranges::{Key, NO_REG, Range};
+use crate::plan::ranges::{AddressKey, NO_REG, Range};
 use blizzard_contract as contract;
 
 /// Four tags: so many bytes from the tested address on are known, wherever in its block it lies.
@@ -12,7 +12,7 @@ pub const REACH: i64 = 3 * contract::BLOCK_BYTES as i64 + 1;
 
 /// Of how many blocks one test tells: a comparison of four tags; in guarded code a tag speaks for its block and the next.
 pub fn told_at_once(options: &Options) -> i64 {
-    if options.access == Access::Guard { 2 } else { 4 }
+    if options.access == AccessMode::Guard { 2 } else { 4 }
 }
 
 /// Which way the compared register steps, and so which limit is used.
@@ -24,8 +24,8 @@ pub enum Limit {
 
 /// Accesses that advance alike from the same registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stream {
-    pub key: Key,
+pub struct AccessStream {
+    pub key: AddressKey,
     /// First byte that is tested, in terms of the registers at the head.
     pub lo: i32,
     pub store: bool,
@@ -36,7 +36,7 @@ pub struct Stream {
 /// An address that accesses move on from, and never so far that a screen would not tell of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Screen {
-    pub key: Key,
+    pub key: AddressKey,
     /// What is added to a sum of registers; a single one is asked itself.
     pub lo: i32,
     pub store: bool,
@@ -64,7 +64,7 @@ pub struct Strip {
     pub limit_below: bool,
     /// Iterations that the tests cover.
     pub iterations: i32,
-    pub streams: Vec<Stream>,
+    pub streams: Vec<AccessStream>,
     /// What is asked before tags are tested; empty: nothing is.
     pub screens: Vec<Screen>,
     /// What one iteration relies upon, at the head; and as a chain.
@@ -87,7 +87,7 @@ pub struct Copy {
     /// How often the block stands in it.
     pub times: u32,
     /// What is tested beside the streams of the strip.
-    pub tables: Vec<Stream>,
+    pub tables: Vec<AccessStream>,
     /// The accesses that these tests, or screens, cover; of guarded code, all that have no test in the copy.
     pub elements: Vec<InsnId>,
     /// It runs only where the screens find everything private.

@@ -8,10 +8,10 @@
 
 use crate::decode::insn::InsnId;
 use crate::graph::cfg::{BlockId, Cfg};
-use crate::plan::checks::{Check, Fuel, State};
-use crate::plan::collect::Code;
+use crate::plan::checks::{Check, CheckState, Fuel};
+use crate::plan::collect::PassCode;
 use crate::plan::covered::STEPS;
-use crate::plan::ranges::{NO_REG, SPAN, Step};
+use crate::plan::ranges::{NO_REG, RangeStep, SPAN};
 use std::iter::Peekable;
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ struct Group {
 }
 
 /// Runs the pass; returns how many checks it left out.
-pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
+pub fn run(cfg: &Cfg, code: &mut PassCode, fuel: &mut Fuel) -> u64 {
     let mut merged = 0;
     for b in cfg.ids() {
         // One check alone shares with none.
@@ -55,7 +55,7 @@ pub fn run(cfg: &Cfg, code: &mut Code, fuel: &mut Fuel) -> u64 {
 }
 
 /// Loads of bytes that an instruction behind them in their block stores to. A test for stores in front of them saves a second miss, where none is shared.
-pub fn stored_later(cfg: &Cfg, code: &Code) -> Vec<InsnId> {
+pub fn stored_later(cfg: &Cfg, code: &PassCode) -> Vec<InsnId> {
     let mut out = Vec::new();
     for b in cfg.ids().filter(|b| code.checks_of(*b).len() > 1) {
         let mut loads: Vec<(usize, (u32, u32, u8), i64)> = Vec::new();
@@ -91,7 +91,7 @@ pub fn stored_later(cfg: &Cfg, code: &Code) -> Vec<InsnId> {
     out
 }
 
-fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
+fn block(cfg: &Cfg, code: &mut PassCode, b: BlockId, fuel: &mut Fuel) -> u64 {
     let mut open: Vec<Group> = Vec::with_capacity(OPEN);
     let mut merged = 0;
     let mut walk = Walk::of(cfg, code, b);
@@ -100,7 +100,7 @@ fn block(cfg: &Cfg, code: &mut Code, b: BlockId, fuel: &mut Fuel) -> u64 {
             open.clear();
         }
         // An access of a strip has no check.
-        let Some(c) = check.filter(|c| !matches!(code.checks[*c].state, State::Strip(_))) else { continue };
+        let Some(c) = check.filter(|c| !matches!(code.checks[*c].state, CheckState::Strip(_))) else { continue };
         if !code.checks[c].masked && join(code, c, &walk.values, &mut open, walk.first, fuel) {
             merged += 1;
         } else {
@@ -129,7 +129,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn of(cfg: &Cfg, code: &Code, b: BlockId) -> Walk {
+    fn of(cfg: &Cfg, code: &PassCode, b: BlockId) -> Walk {
         let values: [Value; 17] = std::array::from_fn(|r| Value { root: r as u32, off: 0 });
         let block = &cfg.blocks[b.ix()];
         let (first, stop) = (block.first.ix(), block.stop.ix());
@@ -137,7 +137,7 @@ impl Walk {
     }
 
     /// Whether the next instruction kills, and the index of its check, if it has one. None: the block ends.
-    fn next(&mut self, code: &Code) -> Option<(bool, Option<usize>)> {
+    fn next(&mut self, code: &PassCode) -> Option<(bool, Option<usize>)> {
         if self.at > self.first {
             self.follow(&code.steps[self.at - 1]);
         }
@@ -147,7 +147,7 @@ impl Walk {
     }
 
     /// What an instruction leaves in the registers.
-    fn follow(&mut self, step: &Step) {
+    fn follow(&mut self, step: &RangeStep) {
         let copied = (step.dst < NO_REG).then(|| {
             let from = self.values[usize::from(step.src)];
             Value { off: from.off + i64::from(step.off), ..from }
@@ -173,7 +173,7 @@ fn place(check: &Check, values: &[Value; 17]) -> (u32, u32, i64) {
 
 /// Joins a check to a group, if it can.
 fn join(
-    code: &mut Code,
+    code: &mut PassCode,
     c: usize,
     values: &[Value; 17],
     open: &mut [Group],
@@ -200,8 +200,8 @@ fn join(
             let bytes = (g.hi - g.lo) as u8;
             // Whoever may store may load.
             let load = first.load || !g.store;
-            code.checks[g.leader].state = State::Own { lo, bytes, load, store: g.store, chain: None };
-            code.checks[c].state = State::Merged(g.leader as u32);
+            code.checks[g.leader].state = CheckState::Own { lo, bytes, load, store: g.store, chain: None };
+            code.checks[c].state = CheckState::Merged(g.leader as u32);
             return true;
         }
     }
@@ -209,7 +209,7 @@ fn join(
 }
 
 /// Whether the registers of the access can be followed back to the first one, and are those of the first one there, or hold the same.
-fn is_named_alike(code: &Code, access: &Check, first: &Check, block_first: usize) -> bool {
+fn is_named_alike(code: &PassCode, access: &Check, first: &Check, block_first: usize) -> bool {
     let steps = code.steps.range(first.id.ix()..access.id.ix());
     let back = steps.rev().try_fold(access.access(), |range, step| range.before(step));
     let before = code.steps.range(block_first..first.id.ix());
@@ -217,7 +217,7 @@ fn is_named_alike(code: &Code, access: &Check, first: &Check, block_first: usize
 }
 
 /// Opens a group with one access.
-fn start(code: &Code, c: usize, values: &[Value; 17], open: &mut Vec<Group>) {
+fn start(code: &PassCode, c: usize, values: &[Value; 17], open: &mut Vec<Group>) {
     if open.len() == OPEN {
         open.remove(0);
     }

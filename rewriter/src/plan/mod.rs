@@ -1,6 +1,6 @@
 //! What is inserted where, and why: decisions as data.
 //!
-//! Facts, graph -> [`checks::Plan`]. [`decide`] decides for every instruction ([`decision::Decision`]): its access is checked, and how, or it is not, and
+//! Facts, graph -> [`checks::CheckPlan`]. [`decide`] decides for every instruction ([`decision::Decision`]): its access is checked, and how, or it is not, and
 //! why. The passes leave checks out and widen others. Nobody behind the plan decides again.
 //!
 //! [`collect`] lists the accesses that are checked with one tag test each; the passes change the list, one file each, in this order:

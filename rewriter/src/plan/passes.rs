@@ -1,29 +1,29 @@
 //! Decides for each instruction, and runs the passes over the list of checks, in their order.
 //!
-//! Input: facts and graph ([`Input`]). Output: [`Plan`]. Why a pass runs where it does: the table of [`crate::plan`].
+//! Input: facts and graph ([`PassInput`]). Output: [`CheckPlan`]. Why a pass runs where it does: the table of [`crate::plan`].
 
-use crate::base::options::{Access, Poll};
-use crate::plan::checks::{Counts, Fuel, Input, Plan, Polls};
+use crate::base::options::{AccessMode, Poll};
+use crate::plan::checks::{CheckPlan, Fuel, PassCounts, PassInput, Polls};
 use crate::plan::{across, ahead, collect, covered, decide, merge, polls, strips};
 
 /// Runs all passes.
-pub fn run(input: &Input) -> Plan {
+pub fn run(input: &PassInput) -> CheckPlan {
     let options = input.options;
     let mut fuel = Fuel(options.fuel);
-    let mut counts = Counts::default();
+    let mut counts = PassCounts::default();
     let polls =
         if options.poll == Poll::Backedge { polls::place(input, &mut fuel, &mut counts) } else { Polls::default() };
     let mut decisions = decide::decide(input);
     input.image.give_back();
     let checks = options.checks.loads() || options.checks.stores();
     // Full versions are entered anywhere, so each access has a test of its own. Plain code that has learnt has copies of loops (`strips::of_guarded`).
-    if options.access == Access::Guard && options.merge && options.checks.loads() && options.checks.stores() {
+    if options.access == AccessMode::Guard && options.merge && options.checks.loads() && options.checks.stores() {
         let code = collect::collect(input, &decisions, &polls);
         merge::stored_later(input.cfg, &code).into_iter().for_each(|id| decisions.ask_to_store(id));
     }
-    let apart = !checks || options.access == Access::Guard;
+    let apart = !checks || options.access == AccessMode::Guard;
     if apart || !options.merge && !options.across && !options.strips {
-        return Plan { decisions, polls, counts, fuel, ..Plan::default() };
+        return CheckPlan { decisions, polls, counts, fuel, ..CheckPlan::default() };
     }
     let mut code = collect::collect(input, &decisions, &polls);
     input.image.give_back();
@@ -42,5 +42,5 @@ pub fn run(input: &Input) -> Plan {
         }
     }
     let plan = covered::run(input.cfg, code, strips, counts, &mut decisions);
-    Plan { decisions, polls, fuel, ..plan }
+    CheckPlan { decisions, polls, fuel, ..plan }
 }

@@ -33,7 +33,7 @@ use crate::base::collections::ranked_bits::{RankedBits, set};
 use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::graph::cfg::{BlockId, Cfg, End};
-use crate::plan::checks::{Counts, Fuel, Input, PollReason, Polls};
+use crate::plan::checks::{Fuel, PassCounts, PassInput, PollReason, Polls};
 use crate::plan::decision::Decisions;
 
 /// While they are placed, and what was done.
@@ -52,8 +52,8 @@ fn is_wild(cfg: &Cfg, b: BlockId) -> bool {
 }
 
 /// Places the polls of a module; counts what was done.
-pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
-    let Input { insns, cfg, facts, live, options, .. } = *input;
+pub fn place(input: &PassInput, fuel: &mut Fuel, counts: &mut PassCounts) -> Polls {
+    let PassInput { insns, cfg, facts, live, options, .. } = *input;
     let mut placing = Placing { at: cfg.loop_head.clone(), ..Placing::default() };
     let polls = &mut placing;
     for pads in &cfg.pads {
@@ -103,8 +103,8 @@ pub fn place(input: &Input, fuel: &mut Fuel, counts: &mut Counts) -> Polls {
 
 /// Polls of plain code that has learnt: in each loop, where it tests an access. Who touches shared memory there is asked for some, too, and a signal costs both
 /// sides more than all polls of many iterations. What tests nothing stays as it is.
-pub fn of_learnt(input: &Input, decisions: &Decisions) -> Polls {
-    let Input { cfg, facts, live, .. } = *input;
+pub fn of_learnt(input: &PassInput, decisions: &Decisions) -> Polls {
+    let PassInput { cfg, facts, live, .. } = *input;
     let part = components(cfg);
     let mut members = vec![0u32; part.iter().max().map_or(0, |last| *last as usize + 1)];
     part.iter().for_each(|p| members[*p as usize] += 1);
@@ -358,12 +358,12 @@ fn components(cfg: &Cfg) -> Vec<u32> {
 mod tests {
     use crate::base::options::{Options, Poll};
     use crate::pipeline;
-    use crate::plan::checks::Counts;
+    use crate::plan::checks::PassCounts;
     use crate::reports::audit::verify_with;
     use crate::tests::passes::program;
 
     /// Rewrites, audits, and returns how many polls there are, and what the pass did.
-    fn with(body: &str, options: Options) -> (u64, Counts) {
+    fn with(body: &str, options: Options) -> (u64, PassCounts) {
         let input = program(body);
         let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
         let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");

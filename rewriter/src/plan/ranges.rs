@@ -1,9 +1,9 @@
 //! Ranges of bytes that are named by registers, and what an instruction does to such names.
 //!
-//! Input: the form of an address, displacement and size of an access. Output: [`Range`]s, which may be compared, and followed back over [`Step`]s.
+//! Input: the form of an address, displacement and size of an access. Output: [`Range`]s, which may be compared, and followed back over [`RangeStep`]s.
 //! **Invariant**: two ranges with equal keys at one place are relative to the same address.
 
-/// No register: as base or index of a [`Key`].
+/// No register: as base or index of a [`AddressKey`].
 pub const NO_REG: u8 = 16;
 
 /// Most bytes that one check covers: two blocks at most, each of them touched by an access.
@@ -15,25 +15,25 @@ pub const ALIKE: usize = 64;
 /// What an address is formed from, the displacement aside. Registers are numbers in encoding order; of two that count once each the lower one
 /// is the base, so that a sum has one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct AddressKey {
     pub base: u8,
     pub index: u8,
     pub scale: u8,
 }
 
-impl Key {
+impl AddressKey {
     /// The key of an address that is formed so.
-    pub fn new(base: u8, index: u8, scale: u8) -> Key {
+    pub fn new(base: u8, index: u8, scale: u8) -> AddressKey {
         let scale = if index == NO_REG { 1 } else { scale };
         let (base, index) = if scale == 1 && index < base { (index, base) } else { (base, index) };
-        Key { base, index, scale }
+        AddressKey { base, index, scale }
     }
 }
 
-/// Bytes relative to a [`Key`] at some place, and what may be done to them.
+/// Bytes relative to a [`AddressKey`] at some place, and what may be done to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
-    pub key: Key,
+    pub key: AddressKey,
     pub lo: i32,
     pub hi: i32,
     pub store: bool,
@@ -47,7 +47,7 @@ impl Range {
 
     /// The same addresses in terms of the registers that `like` is named by, where those hold the same plus a constant: both are followed
     /// back through `steps`, which are in front of both, until their registers are the same.
-    pub fn named_like<'s>(&self, like: &Range, steps: impl DoubleEndedIterator<Item = &'s Step>) -> Option<Range> {
+    pub fn named_like<'s>(&self, like: &Range, steps: impl DoubleEndedIterator<Item = &'s RangeStep>) -> Option<Range> {
         let (mut own, mut other) = (*self, *like);
         let mut steps = steps.rev().take(ALIKE);
         while own.key != other.key {
@@ -60,7 +60,7 @@ impl Range {
 
     /// The same addresses in front of an instruction, when `self` stands behind it. `None`: it changes a register in another way
     /// than by a constant.
-    pub fn before(mut self, step: &Step) -> Option<Range> {
+    pub fn before(mut self, step: &RangeStep) -> Option<Range> {
         let mut moved = 0i64;
         for (reg, scale) in [(&mut self.key.base, 1), (&mut self.key.index, i64::from(self.key.scale))] {
             if *reg == step.dst && *reg < NO_REG {
@@ -72,14 +72,14 @@ impl Range {
         }
         self.lo = i32::try_from(i64::from(self.lo) + moved).ok()?;
         self.hi = i32::try_from(i64::from(self.hi) + moved).ok()?;
-        self.key = Key::new(self.key.base, self.key.index, self.key.scale);
+        self.key = AddressKey::new(self.key.base, self.key.index, self.key.scale);
         Some(self)
     }
 }
 
 /// What an instruction does to addresses and to what has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Step {
+pub struct RangeStep {
     /// General registers it may change.
     pub(super) written: u16,
     /// `dst = src + off`; 16: nothing of that kind.
@@ -94,7 +94,7 @@ pub struct Step {
     pub(super) ends: bool,
 }
 
-impl Step {
+impl RangeStep {
     /// A bit for each register that is changed, or of which another one becomes a copy.
     #[inline]
     pub(super) fn touched(&self) -> u16 {

@@ -20,12 +20,12 @@ use crate::decode::insn::InsnId;
 use crate::decode::regs::RegSet;
 use crate::facts::red_zone::RedZone;
 use crate::graph::cfg::BlockId;
-use crate::plan::checks::{Check, Fuel, Input, Polls, State};
-use crate::plan::collect::{self, Code};
+use crate::plan::checks::{Check, CheckState, Fuel, PassInput, Polls};
+use crate::plan::collect::{self, PassCode};
 use crate::plan::copies;
 use crate::plan::decision::Decisions;
-use crate::plan::loop_tests::{Copy, REACH, Screen, Stream, Strip, told_at_once};
-use crate::plan::ranges::{Key, NO_REG, Range, SPAN};
+use crate::plan::loop_tests::{AccessStream, Copy, REACH, Screen, Strip, told_at_once};
+use crate::plan::ranges::{AddressKey, NO_REG, Range, SPAN};
 use blizzard_contract as contract;
 
 /// Most iterations of one strip: so long a peer waits at most.
@@ -53,7 +53,7 @@ struct Candidate {
 }
 
 /// Runs the pass; the strips in the order of the instructions.
-pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
+pub fn run(input: &PassInput, code: &mut PassCode, fuel: &mut Fuel) -> Vec<Strip> {
     let mut strips = Vec::new();
     for k in 0..code.loops.len() {
         let (b, live) = code.loops[k];
@@ -78,7 +78,7 @@ pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
             code.checks[c].limit = Some(strip.limit());
         }
         for c in covered {
-            code.checks[c].state = State::Strip(strips.len() as u32);
+            code.checks[c].state = CheckState::Strip(strips.len() as u32);
         }
         // The tests may enter the runtime, whether it polls elsewhere or not.
         code.steps.kill(strip.first.ix());
@@ -90,7 +90,7 @@ pub fn run(input: &Input, code: &mut Code, fuel: &mut Fuel) -> Vec<Strip> {
 /// Of guarded code: the loops of plain code that have a copy. The loop itself keeps the test of each access, so that who is in full code, or comes from a
 /// handler, may go on anywhere in it. `reaches`: whether an access goes to the alias behind its test; `red_zone`: where the program keeps nothing below rsp.
 pub fn of_guarded(
-    input: &Input,
+    input: &PassInput,
     decisions: &Decisions,
     red_zone: &RedZone,
     mut reaches: impl FnMut(InsnId) -> bool,
@@ -120,7 +120,7 @@ pub fn of_guarded(
 }
 
 /// The strip of a loop and the checks that it covers, if it has one.
-fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, Vec<usize>)> {
+fn plan(input: &PassInput, code: &PassCode, b: BlockId, live: RegSet) -> Option<(Strip, Vec<usize>)> {
     let cfg = input.cfg;
     let block = &cfg.blocks[b.ix()];
     let (first, stop) = (block.first.ix(), block.stop.ix());
@@ -153,7 +153,7 @@ fn plan(input: &Input, code: &Code, b: BlockId, live: RegSet) -> Option<(Strip, 
     step.checked_mul(iterations as i32)?;
     let copy = if input.options.copies { copy(input, code, b, &left, &steps, &groups, iterations) } else { None };
     // Tests that take a register away must not be about what it leads to.
-    let names = |key: &Key| spilled && [key.base, key.index].contains(&scratch);
+    let names = |key: &AddressKey| spilled && [key.base, key.index].contains(&scratch);
     let copy = copy.filter(|(copy, ranges)| {
         !copy.tables.iter().any(|table| names(&table.key)) && !ranges.iter().any(|range| names(&range.key))
     });
@@ -195,8 +195,8 @@ fn screens<'r>(ranges: impl Iterator<Item = &'r Range>) -> Vec<Screen> {
 /// The copy of a loop, if one pays, and what its screens ask beside the accesses that advance by constants. `left`: the checks that the tests
 /// of the strip do not stand for.
 fn copy(
-    input: &Input,
-    code: &Code,
+    input: &PassInput,
+    code: &PassCode,
     b: BlockId,
     left: &[usize],
     steps: &[Option<i64>; 16],
@@ -234,7 +234,7 @@ fn copy(
 }
 
 /// Whether a check may be expected to join that of an earlier access of its block, when checks are merged.
-fn is_near(code: &Code, earlier: usize, later: usize) -> bool {
+fn is_near(code: &PassCode, earlier: usize, later: usize) -> bool {
     let (first, check) = (&code.checks[earlier], &code.checks[later]);
     let steps = code.steps.range(first.id.ix()..check.id.ix());
     let there = steps.rev().try_fold(check.access(), |range, step| range.before(step));
@@ -246,13 +246,13 @@ fn is_near(code: &Code, earlier: usize, later: usize) -> bool {
 }
 
 /// By how much a register steps in each iteration; `None`: not by a constant.
-fn stepped(code: &Code, first: usize, stop: usize, reg: u8) -> Option<i64> {
-    let at_end = Range { key: Key { base: reg, index: NO_REG, scale: 1 }, lo: 0, hi: 1, store: false };
+fn stepped(code: &PassCode, first: usize, stop: usize, reg: u8) -> Option<i64> {
+    let at_end = Range { key: AddressKey { base: reg, index: NO_REG, scale: 1 }, lo: 0, hi: 1, store: false };
     let at_head = code.steps.range(first..stop).rev().try_fold(at_end, |range, step| range.before(step))?;
     (at_head.key.base == reg).then_some(i64::from(at_head.lo))
 }
 
-fn candidate(code: &Code, first: usize, c: usize, steps: &[Option<i64>; 16]) -> Option<Candidate> {
+fn candidate(code: &PassCode, first: usize, c: usize, steps: &[Option<i64>; 16]) -> Option<Candidate> {
     let check: &Check = &code.checks[c];
     if check.masked {
         return None;
@@ -307,7 +307,7 @@ fn scratch(groups: &[Group], counter: u8, live: RegSet, written: RegSet) -> Opti
 }
 
 /// How many iterations are tested at once, and how.
-fn shape(groups: &[Group], told: i64) -> Option<(i64, Vec<Stream>)> {
+fn shape(groups: &[Group], told: i64) -> Option<(i64, Vec<AccessStream>)> {
     let width = |g: &Group| i64::from(g.range.hi) - i64::from(g.range.lo);
     let by_one_test = |g: &Group| if g.stride == 0 { LONGEST } else { (REACH - width(g)) / g.stride.abs() + 1 };
     // A copy of the loop has its block twice or four times.
@@ -315,7 +315,7 @@ fn shape(groups: &[Group], told: i64) -> Option<(i64, Vec<Stream>)> {
     let simple = whole(groups.iter().map(by_one_test).min()?.min(LONGEST));
     let choices = if simple >= SHORTEST { simple..=simple } else { 2..=SHORTEST };
     for iterations in choices.rev() {
-        let streams: Option<Vec<Stream>> = groups.iter().map(|g| stream(g, iterations, told)).collect();
+        let streams: Option<Vec<AccessStream>> = groups.iter().map(|g| stream(g, iterations, told)).collect();
         let Some(streams) = streams else { continue };
         let tests: usize = streams.iter().map(|s| s.tags.len()).sum();
         let cost = FRAME + 2 * (streams.len() + tests) as i64;
@@ -332,7 +332,7 @@ fn most_tests(told: i64) -> usize {
 }
 
 /// The tests of one stream for so many iterations, each of which tells of so many blocks. `None`: it goes too far.
-fn stream(g: &Group, iterations: i64, told: i64) -> Option<Stream> {
+fn stream(g: &Group, iterations: i64, told: i64) -> Option<AccessStream> {
     let (block, stride) = (contract::BLOCK_BYTES as i64, g.stride.abs());
     let width = i64::from(g.range.hi) - i64::from(g.range.lo);
     let (behind, total) = ((iterations - 1) * g.stride, width + (iterations - 1) * stride);
@@ -352,5 +352,5 @@ fn stream(g: &Group, iterations: i64, told: i64) -> Option<Stream> {
         return None;
     }
     let lo = i32::try_from(i64::from(g.range.lo) + behind.min(0)).ok()?;
-    Some(Stream { key: g.range.key, lo, store: g.range.store, tags: tags.into_iter().map(|t| t as u8).collect() })
+    Some(AccessStream { key: g.range.key, lo, store: g.range.store, tags: tags.into_iter().map(|t| t as u8).collect() })
 }

@@ -16,7 +16,7 @@ pub struct Section<'a> {
 
 /// What the frames of a module are read from.
 #[derive(Clone, Copy)]
-pub struct Input<'a> {
+pub struct FrameInput<'a> {
     pub eh_frame: Section<'a>,
     /// The file-backed bytes from an address to the end of its load segment (or section); `None` where nothing is
     /// mapped from the file. LSDAs have no length of their own and may lie in any section.
@@ -36,10 +36,10 @@ pub enum Personality {
     Indirect(Vaddr),
 }
 
-pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type FrameBytes<'a> = EndianSlice<'a, LittleEndian>;
 
-impl<'a> Input<'a> {
-    pub(crate) fn section(&self) -> EhFrame<Bytes<'a>> {
+impl<'a> FrameInput<'a> {
+    pub(crate) fn section(&self) -> EhFrame<FrameBytes<'a>> {
         let mut section = EhFrame::new(self.eh_frame.bytes, LittleEndian);
         section.set_address_size(8);
         section
@@ -55,11 +55,11 @@ impl<'a> Input<'a> {
 
 /// Collects what is refused, so that one run reports all of it.
 #[derive(Default)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedFrames {
     list: Vec<Refusal>,
 }
 
-impl Refused {
+impl RefusedFrames {
     pub(crate) fn add(&mut self, at: Vaddr, place: String, reason: impl std::fmt::Display) {
         self.list.push(Refusal { at, place, reason: reason.to_string() });
     }

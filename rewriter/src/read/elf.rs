@@ -5,10 +5,10 @@
 
 use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::error::{Error, Result};
-use crate::base::memory::Bytes;
+use crate::base::memory::InputBytes;
 use crate::read::foreign::{self, is_go};
 use crate::read::identity::{check_identity, has_dynamic, kind_of};
-use crate::read::image::{ExecSection, Exports, Image, Kind, Protected, Segment};
+use crate::read::image::{ExecSection, Exports, Image, ProgramKind, Protected, Segment};
 use crate::read::{attached, exports, pointers};
 use goblin::elf::{Elf, program_header as ph, section_header as sh};
 
@@ -38,7 +38,7 @@ fn front(elf: &Elf, (base, end): (u64, u64), segments: &[Segment], name: &str) -
             format!("a program of a fixed address may span {} MiB, and behind 2 GiB is the tag table", MAX_SPAN >> 20);
         return refused(&why, "link it as PIE (-fpie -pie), or allocate large arrays (malloc, bz_alloc)");
     }
-    if kind_of(elf) != Kind::Dynamic {
+    if kind_of(elf) != ProgramKind::Dynamic {
         let why =
             format!("a library or static program may span {} MiB, because new code stands behind it", MAX_SPAN >> 20);
         return refused(&why, allocate);
@@ -67,7 +67,7 @@ fn front(elf: &Elf, (base, end): (u64, u64), segments: &[Segment], name: &str) -
 ///
 /// # Errors
 /// Says what kind of file it is when it is not an x86-64 Linux executable that can be rewritten.
-pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
+pub fn read<'a>(input: impl Into<InputBytes<'a>>, name: &str) -> Result<Image<'a>> {
     let source = input.into();
     let data = source.all;
     let elf = read_elf(data, name)?;
@@ -113,7 +113,7 @@ pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
         fixed_slots: Vec::new(),
         protected: Protected::default(),
     };
-    if image.kind == Kind::Static && dynamic && !pie {
+    if image.kind == ProgramKind::Static && dynamic && !pie {
         return Err(Error::new(format!("{name}: has a dynamic section but names no dynamic loader")));
     }
     for section in &elf.section_headers {
@@ -130,7 +130,7 @@ pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
     if image.eh_frame.is_none() {
         image.eh_frame = frames_by_header(&elf, &image);
     }
-    if image.kind != Kind::Library && image.exec_at(image.entry).is_none() {
+    if image.kind != ProgramKind::Library && image.exec_at(image.entry).is_none() {
         return Err(Error::new(format!("{name}: its entry point {} is not in executable code", image.entry)));
     }
     image.functions = pointers::functions(&elf, &image);
@@ -146,7 +146,7 @@ pub fn read<'a>(input: impl Into<Bytes<'a>>, name: &str) -> Result<Image<'a>> {
 ///
 /// # Errors
 /// Says what kind of file it is when it is not an x86-64 Linux executable.
-pub fn identify(data: &[u8], name: &str) -> Result<Kind> {
+pub fn identify(data: &[u8], name: &str) -> Result<ProgramKind> {
     read_elf(data, name).map(|elf| kind_of(&elf))
 }
 

@@ -8,7 +8,7 @@
 
 use crate::base::addresses::{FileOff, Vaddr};
 use crate::read::image::{Exports, Image};
-use crate::read::pointers::Named;
+use crate::read::pointers::NamedCode;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
 
 /// Bytes of an `Elf64_Sym`.
@@ -18,7 +18,7 @@ pub const VALUE_AT: usize = 8;
 pub const SIZE_AT: usize = 16;
 
 /// Finds them.
-pub(super) fn find(elf: &Elf, image: &Image, named: &Named) -> Exports {
+pub(super) fn find(elf: &Elf, image: &Image, named: &NamedCode) -> Exports {
     let table = elf.section_headers.iter().find(|s| s.sh_type == sh::SHT_DYNSYM);
     let at = elf.dynamic.as_ref().map_or(0, |d| d.info.symtab as u64);
     if !table.is_some_and(|s| image.pie && s.sh_offset == at) {

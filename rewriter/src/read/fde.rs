@@ -6,7 +6,7 @@
 //! Source: Linux Standard Base 5.0 section 10.6.1.
 
 use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::{Bytes, Input, Personality, Refused};
+use crate::read::eh_frame::{FrameBytes, FrameInput, Personality, RefusedFrames};
 use gimli::{
     CfaRule, CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Pointer, UnwindContext, UnwindSection,
     X86_64,
@@ -21,18 +21,18 @@ pub(crate) struct Fde<'a> {
     pub signal: bool,
     pub personality: Option<Personality>,
     pub lsda: Option<Vaddr>,
-    pub raw: FrameDescriptionEntry<Bytes<'a>>,
+    pub raw: FrameDescriptionEntry<FrameBytes<'a>>,
 }
 
 impl Fde<'_> {
     /// Whether its code range is not empty and backed by the file. Ranges of functions that a linker threw away are not.
-    pub fn has_code(&self, input: &Input) -> bool {
+    pub fn has_code(&self, input: &FrameInput) -> bool {
         let behind = (input.tail)(self.start).map_or(0, |b| b.len() as u64);
         self.end > self.start && self.end - self.start <= behind
     }
 
     /// Whether the canonical frame address at its start is `rsp + n` with `n` other than 8, as no caller leaves the stack (psABI section 3.2.2).
-    pub fn is_fragment(&self, input: &Input) -> bool {
+    pub fn is_fragment(&self, input: &FrameInput) -> bool {
         let mut context = UnwindContext::new();
         let first = self.raw.unwind_info_for_address(&input.section(), &input.bases(), &mut context, self.start.0);
         first.is_ok_and(|row| {
@@ -48,11 +48,15 @@ struct Record {
 }
 
 /// Calls `visit` for each FDE.
-pub(crate) fn each<'a>(input: &Input<'a>, refused: &mut Refused, mut visit: impl FnMut(Fde<'a>, &mut Refused)) {
+pub(crate) fn each<'a>(
+    input: &FrameInput<'a>,
+    refused: &mut RefusedFrames,
+    mut visit: impl FnMut(Fde<'a>, &mut RefusedFrames),
+) {
     let section = input.section();
     let bases = input.bases();
     // A CIE is parsed when an FDE first names it, and is kept with its failure: thousands of FDEs share one.
-    let mut cies: HashMap<usize, gimli::Result<CommonInformationEntry<Bytes<'a>>>> = HashMap::new();
+    let mut cies: HashMap<usize, gimli::Result<CommonInformationEntry<FrameBytes<'a>>>> = HashMap::new();
     let mut offset = 0;
     loop {
         let at = input.eh_frame.at + offset as u64;
@@ -106,9 +110,9 @@ pub(crate) fn offsets(eh_frame: &[u8]) -> Result<Vec<usize>, &'static str> {
 }
 
 fn describe<'a>(
-    input: &Input,
+    input: &FrameInput,
     record: std::ops::Range<usize>,
-    raw: FrameDescriptionEntry<Bytes<'a>>,
+    raw: FrameDescriptionEntry<FrameBytes<'a>>,
 ) -> Result<Fde<'a>, String> {
     let inside = |range: std::ops::Range<usize>, a: u64| {
         let offset = a.wrapping_sub(input.eh_frame.at.0);

@@ -1,12 +1,12 @@
 //! The frames of a module: which code each describes, and where exceptions may continue.
 //!
-//! Input: the original `.eh_frame` and the file image behind it ([`Input`]). Output: [`FrameInfo`]. **Invariant**: nothing of the input is
+//! Input: the original `.eh_frame` and the file image behind it ([`FrameInput`]). Output: [`FrameInfo`]. **Invariant**: nothing of the input is
 //! believed: every malformed record is an error with its address, never a panic.
 //! Source: Linux Standard Base 5.0 section 10.6 (`.eh_frame`), Itanium C++ ABI "Exception Handling Tables" (LSDA).
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::Result;
-use crate::read::eh_frame::{Input, Personality, Refused, Section};
+use crate::read::eh_frame::{FrameInput, Personality, RefusedFrames, Section};
 use crate::read::image::Image;
 use crate::read::{fde, lsda};
 
@@ -52,8 +52,8 @@ impl FrameInfo {
 ///
 /// # Errors
 /// Every record that cannot be understood, as refusals of one error.
-pub fn parse(input: &Input) -> Result<FrameInfo> {
-    let mut refused = Refused::default();
+pub fn parse(input: &FrameInput) -> Result<FrameInfo> {
+    let mut refused = RefusedFrames::default();
     let mut info = FrameInfo::default();
     let mut budget = lsda::MAX_CALL_SITES;
     fde::each(input, &mut refused, |fde, refused| {
@@ -90,9 +90,9 @@ pub fn parse(input: &Input) -> Result<FrameInfo> {
 }
 
 /// What the frames of `image` are read from; `tail` gives the bytes behind an address. None: it has no frames.
-pub fn frame_input<'x>(image: &'x Image, tail: &'x dyn Fn(Vaddr) -> Option<&'x [u8]>) -> Option<Input<'x>> {
+pub fn frame_input<'x>(image: &'x Image, tail: &'x dyn Fn(Vaddr) -> Option<&'x [u8]>) -> Option<FrameInput<'x>> {
     let (at, bytes) = image.eh_frame?;
     let bytes = image.bytes_at(at, usize::try_from(bytes).ok()?)?;
     let text = image.exec.iter().find(|s| s.name == ".text").map(|s| s.va);
-    Some(Input { eh_frame: Section { at, bytes }, tail, text, got: image.got })
+    Some(FrameInput { eh_frame: Section { at, bytes }, tail, text, got: image.got })
 }

@@ -1,24 +1,24 @@
 //! What kind of file this is, by its headers alone.
 //!
-//! Input: bytes, or parsed headers. Output: a [`Kind`], or an error that says in one line what the file is that cannot be rewritten.
+//! Input: bytes, or parsed headers. Output: a [`ProgramKind`], or an error that says in one line what the file is that cannot be rewritten.
 //! Source: System V gABI chapter 4.
 
 use crate::base::error::{Error, Result};
-use crate::read::image::Kind;
+use crate::read::image::ProgramKind;
 use goblin::elf::{Elf, program_header as ph};
 
 pub(super) fn has_dynamic(elf: &Elf) -> bool {
     elf.program_headers.iter().any(|p| p.p_type == ph::PT_DYNAMIC)
 }
 
-pub(super) fn kind_of(elf: &Elf) -> Kind {
+pub(super) fn kind_of(elf: &Elf) -> ProgramKind {
     let pie = elf.header.e_type == goblin::elf::header::ET_DYN;
     let interp = elf.interpreter.is_some();
     let library = pie && !is_pie_flagged(elf) && (!interp && has_dynamic(elf) || elf.soname.is_some());
     match (library, interp) {
-        (true, _) => Kind::Library,
-        (false, true) => Kind::Dynamic,
-        (false, false) => Kind::Static,
+        (true, _) => ProgramKind::Library,
+        (false, true) => ProgramKind::Dynamic,
+        (false, false) => ProgramKind::Static,
     }
 }
 

@@ -6,7 +6,7 @@
 //! Source: System V gABI chapters 4-5, psABI for x86-64 section 4.4 (relocations).
 
 use crate::base::addresses::{FileOff, Vaddr};
-use crate::base::memory::Bytes;
+use crate::base::memory::InputBytes;
 
 /// A loadable segment.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub struct FuncSymbol {
 
 /// What kind of program this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     /// Needs a dynamic loader (its path's file range is in [`Image::interp`]).
     Dynamic,
     /// Starts by itself.
@@ -55,11 +55,11 @@ pub struct Image<'a> {
     pub data: &'a [u8],
     /// The file's last bytes, which none of its ELF structures names.
     pub attached: &'a [u8],
-    pub(super) source: Bytes<'a>,
+    pub(super) source: InputBytes<'a>,
     /// The separate file that holds the program's symbols and debug information.
     pub debug_file: Option<&'a [u8]>,
     pub name: String,
-    pub kind: Kind,
+    pub kind: ProgramKind,
     /// ET_DYN: loaded at an address chosen at run time.
     pub pie: bool,
     pub entry: Vaddr,

@@ -13,7 +13,7 @@
 //! Source: Itanium C++ ABI "Exception Handling Tables" section 7 (the tables as gcc's and LLVM's personalities read them).
 
 use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::{Bytes, Input};
+use crate::read::eh_frame::{FrameBytes, FrameInput};
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};
 
 /// One row of the call-site table.
@@ -59,10 +59,10 @@ struct Head {
 
 /// Reads encoded pointers of an area that lies at `at`.
 struct Cursor<'a, 'i> {
-    input: &'i Input<'a>,
+    input: &'i FrameInput<'a>,
     at: Vaddr,
-    all: Bytes<'a>,
-    rest: Bytes<'a>,
+    all: FrameBytes<'a>,
+    rest: FrameBytes<'a>,
 }
 
 impl Cursor<'_, '_> {
@@ -161,7 +161,7 @@ pub(crate) fn text(e: gimli::Error) -> String {
 impl<'a> Lsda<'a> {
     /// Reads the area at `at` that belongs to the code starting at `function`. `budget` is the number of call sites that
     /// the module may still have.
-    pub fn parse(input: &Input<'a>, at: Vaddr, function: Vaddr, budget: &mut usize) -> Result<Self, String> {
+    pub fn parse(input: &FrameInput<'a>, at: Vaddr, function: Vaddr, budget: &mut usize) -> Result<Self, String> {
         let bytes = (input.tail)(at).ok_or("it lies outside the file's sections")?;
         let all = EndianSlice::new(bytes, LittleEndian);
         let mut c = Cursor { input, at, all, rest: all };

@@ -4,7 +4,7 @@
 //! part of the GOT, whose lazy entries the loader relocates in place. A fixed-address file may hold one in any word.
 
 use crate::base::addresses::{FileOff, Vaddr};
-use crate::read::image::{FuncSymbol, Image, Kind, Protected};
+use crate::read::image::{FuncSymbol, Image, ProgramKind, Protected};
 use blizzard_never_return::never_returns;
 use goblin::elf::program_header::PT_GNU_RELRO;
 use goblin::elf::{Elf, reloc, section_header as sh, sym};
@@ -33,7 +33,7 @@ pub(super) fn functions(elf: &Elf, image: &Image) -> Vec<FuncSymbol> {
 }
 
 /// The code addresses that the data of a file name.
-pub(super) struct Named {
+pub(super) struct NamedCode {
     /// By a relocation, the dynamic section or (in a fixed-address file) a data word. Sorted.
     pub all: Vec<Vaddr>,
     /// Those of them that are named otherwise than as the value of a symbol or by one of `words`. Sorted.
@@ -43,7 +43,7 @@ pub(super) struct Named {
 }
 
 /// Finds them.
-pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Named {
+pub(super) fn code_pointers(elf: &Elf, image: &Image) -> NamedCode {
     let (mut out, mut by_symbol) = (Vec::new(), Vec::new());
     let words = relative_words(elf, image);
     let code = image.exec[0].va.0..image.exec.last().map_or(0, |s| s.va.0 + s.bytes);
@@ -125,7 +125,7 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Named {
     out.extend(words.list.iter().map(|w| w.0));
     out.sort();
     out.dedup();
-    Named { all: out, otherwise, words: words.list }
+    NamedCode { all: out, otherwise, words: words.list }
 }
 
 /// Words that hold what the file says, as a number, plus the address where the file is loaded.
@@ -133,7 +133,7 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> Named {
 struct Words {
     /// Where the words are, sorted.
     places: Vec<u64>,
-    /// See [`Named::words`].
+    /// See [`NamedCode::words`].
     list: Vec<(Vaddr, FileOff)>,
 }
 
@@ -246,7 +246,7 @@ pub(super) fn fixed_slots(elf: &Elf, image: &Image) -> Vec<(Vaddr, Vaddr)> {
 /// Nothing of a file that is its own loader.
 pub(super) fn protected(elf: &Elf, image: &Image) -> Protected {
     let relro = elf.program_headers.iter().find(|p| p.p_type == PT_GNU_RELRO);
-    let Some(relro) = relro.filter(|_| image.kind != Kind::Static) else {
+    let Some(relro) = relro.filter(|_| image.kind != ProgramKind::Static) else {
         return Protected::default();
     };
     // The loader protects no page that it shares with other data.

@@ -5,12 +5,12 @@
 pub use blizzard_verify::{Around, Audit, Finding, Inputs, Run, Runtime, Suspect, mutation, suspects, verify_against};
 
 use crate::base::error::{Error, Result};
-use crate::base::options::Access;
+use crate::base::options::AccessMode;
 use crate::write::runtime_blob;
 
 /// The runtimes that programs have which this build rewrites.
 pub fn runtimes() -> Vec<Runtime<'static>> {
-    let known = |&(access, file): &(Access, _)| Runtime::File { file, guard: Some(access == Access::Guard) };
+    let known = |&(access, file): &(AccessMode, _)| Runtime::File { file, guard: Some(access == AccessMode::Guard) };
     runtime_blob::FILES.iter().map(known).collect()
 }
 

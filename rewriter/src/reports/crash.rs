@@ -3,10 +3,10 @@
 //! Input: what the launcher has seen of it. Output: what the access was about, and the calls that led there, one line each.
 
 use crate::launch::crashes::allocations::Allocation;
-use crate::launch::crashes::crash::{Access, Crash, Fault, Place};
-use crate::launch::crashes::unwind::Frame;
-use crate::launch::launcher::Outcome;
-use crate::reports::places::Files;
+use crate::launch::crashes::crash::{Crash, FaultAccess, FaultPlace, MemoryFault};
+use crate::launch::crashes::unwind::StackFrame;
+use crate::launch::launcher::RunOutcome;
+use crate::reports::places::OpenedFiles;
 use blizzard_contract::{self as contract, guard_tags};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ const RUNTIME: &str = "blizzard_rt";
 
 /// The lines. `guard`: the program is guarded code, whose tags are others.
 pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
-    let mut files = Files::default();
+    let mut files = OpenedFiles::default();
     let mut lines: Vec<String> = crash.fault.iter().map(|fault| describe(fault, guard, &mut files)).collect();
     lines.extend(crash.allocation.iter().map(|(address, allocation)| belongs_to(*address, allocation, &mut files)));
     lines.extend(crash.storer.iter().filter_map(|(node, store)| stored_at(*node, store, &mut files)));
@@ -78,7 +78,7 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
 }
 
 /// Why nothing is known of the node that has ended a run by a signal that instructions raise, or `abort`.
-pub fn unseen(outcome: &Outcome) -> Option<&'static str> {
+pub fn unseen(outcome: &RunOutcome) -> Option<&'static str> {
     let signal = outcome.exit_status - 128;
     let is_so = outcome.nodes.iter().any(|node| node.status.signal() == Some(signal));
     match signal {
@@ -94,34 +94,34 @@ pub fn unseen(outcome: &Outcome) -> Option<&'static str> {
     }
 }
 
-fn describe(fault: &Fault, guard: bool, files: &mut Files) -> String {
+fn describe(fault: &MemoryFault, guard: bool, files: &mut OpenedFiles) -> String {
     let tried = match fault.access {
-        Access::Read => "it read",
-        Access::Write => "it wrote to",
-        Access::Execute => "it went on at",
+        FaultAccess::Read => "it read",
+        FaultAccess::Write => "it wrote to",
+        FaultAccess::Execute => "it went on at",
     };
     let at = fault.address;
     match &fault.place {
-        Place::Nothing if at == 0 => format!("{tried} {at:#x}: a null pointer"),
-        Place::Nothing if at < 4096 => format!("{tried} {at:#x}: {at} bytes from a null pointer"),
-        Place::Nothing => format!("{tried} {at:#x}, where nothing is mapped"),
-        Place::Unknown => {
+        FaultPlace::Nothing if at == 0 => format!("{tried} {at:#x}: a null pointer"),
+        FaultPlace::Nothing if at < 4096 => format!("{tried} {at:#x}: {at} bytes from a null pointer"),
+        FaultPlace::Nothing => format!("{tried} {at:#x}, where nothing is mapped"),
+        FaultPlace::Unknown => {
             "it used an address that is none (not canonical), or that is not aligned as its instruction wants"
                 .to_owned()
         }
-        Place::Privileged { instruction } => {
+        FaultPlace::Privileged { instruction } => {
             format!("its instruction `{instruction}` is privileged: only the kernel may use it")
         }
-        Place::Shared { tag } => {
+        FaultPlace::Shared { tag } => {
             let tag = tag.map_or("no tag", |tag| tag_name(tag, guard));
             let what =
-                if fault.access == Access::Execute { "shared memory, which is no code" } else { "shared memory" };
+                if fault.access == FaultAccess::Execute { "shared memory, which is no code" } else { "shared memory" };
             format!("{tried} {at:#x}: {what}; its tag here: {tag}")
         }
-        Place::Mapped { rights, name, offset } => {
+        FaultPlace::Mapped { rights, name, offset } => {
             let what = match (rights.as_bytes(), name.as_str()) {
                 ([b'-', b'-', b'-', ..], _) => "which nobody may access",
-                ([_, b'-', ..], _) if fault.access == Access::Write => "which is read-only",
+                ([_, b'-', ..], _) if fault.access == FaultAccess::Write => "which is read-only",
                 _ => "which is no code",
             };
             let path = Path::new(name);
@@ -137,7 +137,7 @@ fn describe(fault: &Fault, guard: bool, files: &mut Files) -> String {
 }
 
 /// What an address in shared memory has to do with an allocation.
-fn belongs_to(address: u64, allocation: &Allocation, files: &mut Files) -> String {
+fn belongs_to(address: u64, allocation: &Allocation, files: &mut OpenedFiles) -> String {
     let Allocation { start, bytes, is_free, by } = allocation;
     let where_to = match (address - start, address - start < *bytes) {
         (0, true) => "at the beginning of".to_owned(),
@@ -155,7 +155,7 @@ fn belongs_to(address: u64, allocation: &Allocation, files: &mut Files) -> Strin
 }
 
 /// Where another node has stored.
-fn stored_at(node: u32, store: &Frame, files: &mut Files) -> Option<String> {
+fn stored_at(node: u32, store: &StackFrame, files: &mut OpenedFiles) -> Option<String> {
     let (path, offset) = store.file.as_ref()?;
     let found = files.calls(path, *offset, store.is_behind_call)?;
     let call = found.calls.first()?;
@@ -189,23 +189,25 @@ mod tests {
 
     #[test]
     fn faults_are_told_in_words() {
-        let told = |access, address, place| describe(&Fault { access, address, place }, false, &mut Files::default());
-        assert_eq!(told(Access::Write, 16, Place::Nothing), "it wrote to 0x10: 16 bytes from a null pointer");
-        assert_eq!(told(Access::Read, 0x7000, Place::Nothing), "it read 0x7000, where nothing is mapped");
-        let shared = Place::Shared { tag: Some(contract::TAG_READONLY) };
+        let told = |access, address, place| {
+            describe(&MemoryFault { access, address, place }, false, &mut OpenedFiles::default())
+        };
+        assert_eq!(told(FaultAccess::Write, 16, FaultPlace::Nothing), "it wrote to 0x10: 16 bytes from a null pointer");
+        assert_eq!(told(FaultAccess::Read, 0x7000, FaultPlace::Nothing), "it read 0x7000, where nothing is mapped");
+        let shared = FaultPlace::Shared { tag: Some(contract::TAG_READONLY) };
         let expected = "it went on at 0x7000: shared memory, which is no code; its tag here: ReadOnly";
-        assert_eq!(told(Access::Execute, 0x7000, shared), expected);
-        let stack = Place::Mapped { rights: "rw-p".into(), name: "[stack]".into(), offset: 0 };
-        assert_eq!(told(Access::Execute, 0x7000, stack), "it went on at 0x7000 ([stack]), which is no code");
-        let guard = Place::Mapped { rights: "---p".into(), name: String::new(), offset: 0 };
-        assert_eq!(told(Access::Write, 0x7000, guard), "it wrote to 0x7000, which nobody may access");
+        assert_eq!(told(FaultAccess::Execute, 0x7000, shared), expected);
+        let stack = FaultPlace::Mapped { rights: "rw-p".into(), name: "[stack]".into(), offset: 0 };
+        assert_eq!(told(FaultAccess::Execute, 0x7000, stack), "it went on at 0x7000 ([stack]), which is no code");
+        let guard = FaultPlace::Mapped { rights: "---p".into(), name: String::new(), offset: 0 };
+        assert_eq!(told(FaultAccess::Write, 0x7000, guard), "it wrote to 0x7000, which nobody may access");
     }
 
     #[test]
     fn an_address_is_told_by_its_allocation() {
         let told = |address, is_free| {
             let allocation = Allocation { start: 0x1000, bytes: 128, is_free, by: None };
-            belongs_to(address, &allocation, &mut Files::default())
+            belongs_to(address, &allocation, &mut OpenedFiles::default())
         };
         assert_eq!(told(0x1000, false), "0x1000 is at the beginning of an allocation of up to 128 bytes at 0x1000");
         assert_eq!(told(0x1008, true), "0x1008 is 8 bytes into 128 bytes at 0x1000 that were freed");
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn of_endless_recursion_both_ends_are_shown() {
-        let frame = |address| Frame { address, is_behind_call: address != 1, is_trampoline: false, file: None };
+        let frame = |address| StackFrame { address, is_behind_call: address != 1, is_trampoline: false, file: None };
         let crash = Crash {
             node: 0,
             signal: 11,

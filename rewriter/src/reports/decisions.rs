@@ -1,4 +1,4 @@
-//! Analysed -> [`Report`]: each decision of a rewrite, with its reason and with what it inserts, without writing anything.
+//! Analysed -> [`DecisionsReport`]: each decision of a rewrite, with its reason and with what it inserts, without writing anything.
 //!
 //! Input: a program, and which function is asked for. Output: data only; the command line renders it. **Invariants**: the decisions are those that the
 //! emission follows ([`crate::plan::decision`]), and the sequences are those that it emits; nothing is decided here. Registers and flags are those that
@@ -9,12 +9,12 @@ use crate::base::error::{Error, Result};
 use crate::base::options::{Options, Poll};
 use crate::decode::insn::InsnId;
 use crate::decode::regs::{RegSet, written_by};
-use crate::facts::access::Access;
-use crate::insert::block_recorder::{Mark, Place, Recorder};
-use crate::insert::code::Code;
+use crate::facts::access::InsnAccess;
+use crate::insert::block_recorder::{InsertedMark, Recorder, SequencePlace};
+use crate::insert::code::EmittedCode;
 use crate::pipeline::{Analysed, analyse};
-use crate::plan::checks::{Plan, Planned, PollReason};
-use crate::plan::decision::{Class, Decision, Reason};
+use crate::plan::checks::{CheckPlan, Planned, PollReason};
+use crate::plan::decision::{Decision, DecisionClass, Reason};
 use crate::reports::inspect::word;
 use crate::write::new_code::emit::{self, Pass};
 use crate::write::new_code::versions::Versions;
@@ -31,13 +31,13 @@ pub const VERSION: u32 = 1;
 
 /// What was decided.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct DecisionsReport {
     pub version: u32,
     pub program: String,
     /// Of the functions below.
     pub totals: Totals,
     /// In the order of their addresses.
-    pub functions: Vec<Function>,
+    pub functions: Vec<FunctionDecisions>,
 }
 
 /// How often each thing was decided.
@@ -59,7 +59,7 @@ pub struct Totals {
 
 /// One function, or a stretch of code that no symbol names.
 #[derive(Debug, Clone, Serialize)]
-pub struct Function {
+pub struct FunctionDecisions {
     pub name: String,
     /// Link-time address.
     pub address: u64,
@@ -70,7 +70,7 @@ pub struct Function {
 /// What is asked at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Asked {
+pub enum PointKind {
     Load,
     Store,
     /// Both, by one instruction.
@@ -118,7 +118,7 @@ pub enum Answer {
 pub struct Point {
     pub address: u64,
     pub instruction: String,
-    pub point: Asked,
+    pub point: PointKind,
     pub decision: Answer,
     /// Why an access is unchecked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,7 +174,7 @@ pub enum Flags {
 ///
 /// # Errors
 /// What is wrong with the file as a whole, or no function has that name or address; refused instructions are part of the result.
-pub fn decisions(input: &[u8], name: &str, options: &Options, function: Option<&str>) -> Result<Report> {
+pub fn decisions(input: &[u8], name: &str, options: &Options, function: Option<&str>) -> Result<DecisionsReport> {
     let analysed = analyse(input, name)?;
     let asked = function.map(|f| addresses(input, name, f)).transpose()?;
     let registers = analysed.registers(true, options.red_zone);
@@ -186,7 +186,7 @@ pub fn decisions(input: &[u8], name: &str, options: &Options, function: Option<&
     let pass = Pass { script, strips: &plan.strips, full: false };
     let (versions, tables) = (Versions::one(insns), analysed.cfg.tables.len());
     let code = emit::emit((image, insns), &versions, vec![pass], tables, options, (plan.fuel, recorder));
-    let mut marks: HashMap<InsnId, Vec<&Mark>> = HashMap::new();
+    let mut marks: HashMap<InsnId, Vec<&InsertedMark>> = HashMap::new();
     code.recorder.hot_marks().for_each(|m| marks.entry(m.insn).or_default().push(m));
     let refused = code.refusals.iter().map(|r| (r.at, r.reason.as_str())).collect();
     let source = Source { analysed: &analysed, options, plan: &plan, planned, code: &code, marks, refused };
@@ -212,14 +212,14 @@ pub fn decisions(input: &[u8], name: &str, options: &Options, function: Option<&
             }
             let place = image.place(from);
             let name = demangled(place.strip_suffix("+0x0").unwrap_or(&place)).into_owned();
-            functions.push(Function { name, address: from.0, bytes, points });
+            functions.push(FunctionDecisions { name, address: from.0, bytes, points });
         }
         first = stop;
     }
     if functions.is_empty() && asked.is_some() {
         return Err(unknown(name, function.unwrap_or_default()));
     }
-    Ok(Report { version: VERSION, program: name.to_owned(), totals, functions })
+    Ok(DecisionsReport { version: VERSION, program: name.to_owned(), totals, functions })
 }
 
 /// The places that a name, plain or mangled, or an address stands for.
@@ -265,10 +265,10 @@ pub fn with_demangled(text: &str) -> String {
 struct Source<'x, 'a> {
     analysed: &'x Analysed<'a>,
     options: &'x Options,
-    plan: &'x Plan,
+    plan: &'x CheckPlan,
     planned: HashMap<InsnId, Planned>,
-    code: &'x Code,
-    marks: HashMap<InsnId, Vec<&'x Mark>>,
+    code: &'x EmittedCode,
+    marks: HashMap<InsnId, Vec<&'x InsertedMark>>,
     refused: HashMap<Vaddr, &'x str>,
 }
 
@@ -281,45 +281,45 @@ impl Source<'_, '_> {
         let strip = plan.strips.binary_search_by_key(&first, |s| s.first).ok().map(|k| &plan.strips[k]);
         let polls = plan.polls.get(b);
         let mut out = Vec::new();
-        let mut tell = |point, decision, why: &str, place: Option<&Place>| {
+        let mut tell = |point, decision, why: &str, place: Option<&SequencePlace>| {
             let sequence = place.map(|place| self.sequence(place));
             out.push(Point { why: why.to_owned(), sequence, ..Point::new(point, decision) });
         };
         if entry {
-            tell(Asked::Entry, Answer::NoPoll, "loops poll, and calls that close a circle", None);
+            tell(PointKind::Entry, Answer::NoPoll, "loops poll, and calls that close a circle", None);
         }
         if let Ok(k) = counters.binary_search_by_key(&id, |c| c.0) {
-            tell(Asked::Block, Answer::Counter, "blocks are counted", Some(&counters[k].1));
+            tell(PointKind::Block, Answer::Counter, "blocks are counted", Some(&counters[k].1));
         }
         if let Some(strip) = strip.filter(|s| s.first == id) {
             let copy = if strip.copy.is_some() { "; its copy has no checks" } else { "" };
             let why = format!("tests for {} iterations, and polls{copy}", strip.iterations);
-            tell(Asked::BackEdge, Answer::Strip, &why, self.place(id, Class::Strip));
+            tell(PointKind::BackEdge, Answer::Strip, &why, self.place(id, DecisionClass::Strip));
         } else if first == id && cfg.loop_head[b.ix()] && polls.is_none() {
             let asked = self.options.poll == Poll::Backedge;
             let why = if asked { "each cycle has another poll" } else { "not asked for" };
-            tell(Asked::BackEdge, Answer::NoPoll, why, None);
+            tell(PointKind::BackEdge, Answer::NoPoll, why, None);
         }
         if let Some((_, why)) = polls.filter(|poll| poll.0 == id && strip.is_none()) {
             let (point, why) = match why {
-                PollReason::Loop => (Asked::BackEdge, "each cycle polls"),
-                PollReason::UnknownTarget => (Asked::Edge, "what follows may lead anywhere"),
-                PollReason::Recursion => (Asked::Edge, "functions call each other in a circle"),
+                PollReason::Loop => (PointKind::BackEdge, "each cycle polls"),
+                PollReason::UnknownTarget => (PointKind::Edge, "what follows may lead anywhere"),
+                PollReason::Recursion => (PointKind::Edge, "functions call each other in a circle"),
             };
-            tell(point, Answer::Poll, why, self.place(id, Class::Poll));
+            tell(point, Answer::Poll, why, self.place(id, DecisionClass::Poll));
         }
         let tests_stack = plan.decisions.number(id).tests_stack();
         out.extend(self.access(id, insn));
         if tests_stack {
-            let sequence = self.place(id, Class::StackTest).map(|place| self.sequence(place));
+            let sequence = self.place(id, DecisionClass::StackTest).map(|place| self.sequence(place));
             let why = "it may come from anywhere".to_owned();
-            out.push(Point { why, sequence, ..Point::new(Asked::StackPointer, Answer::StackTest) });
+            out.push(Point { why, sequence, ..Point::new(PointKind::StackPointer, Answer::StackTest) });
         }
         out
     }
 
     /// Where a sequence of that class stands.
-    fn place(&self, id: InsnId, class: Class) -> Option<&Place> {
+    fn place(&self, id: InsnId, class: DecisionClass) -> Option<&SequencePlace> {
         self.marks.get(&id)?.iter().find(|m| m.class == class).map(|m| &m.place)
     }
 
@@ -348,7 +348,7 @@ impl Source<'_, '_> {
             Decision::Check(_) => {
                 let why = match mark {
                     Some(m) if m.place.screened => "screen, then tag",
-                    Some(m) if m.class == Class::Range => "range",
+                    Some(m) if m.class == DecisionClass::Range => "range",
                     _ => "tag",
                 };
                 point.why = why.to_owned();
@@ -358,15 +358,15 @@ impl Source<'_, '_> {
             }
             Decision::CheckTwo(..) => {
                 point.why = "tag".to_owned();
-                let second = Point { point: Asked::Store, sequence: None, ..point.clone() };
-                return vec![Point { point: Asked::Load, ..point }, second];
+                let second = Point { point: PointKind::Store, sequence: None, ..point.clone() };
+                return vec![Point { point: PointKind::Load, ..point }, second];
             }
         }
         vec![point]
     }
 
     /// What an inserted sequence is, as its bytes say.
-    fn sequence(&self, place: &Place) -> Sequence {
+    fn sequence(&self, place: &SequencePlace) -> Sequence {
         let bytes = &self.code.hot.bytes[place.hot.start as usize..place.hot.end as usize];
         let mut factory = InstructionInfoFactory::new();
         let (mut instructions, mut written, mut flags) = (0, RegSet::NONE, false);
@@ -411,27 +411,27 @@ impl Totals {
 }
 
 impl Point {
-    fn new(point: Asked, decision: Answer) -> Point {
+    fn new(point: PointKind, decision: Answer) -> Point {
         let (instruction, reason, why, covered_by, tests, sequence) = Default::default();
         Point { address: 0, instruction, point, decision, reason, why, covered_by, tests, sequence }
     }
 }
 
 /// What an instruction does to memory.
-fn asked(access: &Access, insn: &Instruction) -> Asked {
+fn asked(access: &InsnAccess, insn: &Instruction) -> PointKind {
     match access {
-        Access::One(p) if p.load && p.store => {
+        InsnAccess::One(p) if p.load && p.store => {
             let atomic = insn.has_lock_prefix() || insn.mnemonic() == Mnemonic::Xchg;
-            if atomic { Asked::Atomic } else { Asked::Update }
+            if atomic { PointKind::Atomic } else { PointKind::Update }
         }
-        Access::One(p) if p.store => Asked::Store,
-        Access::One(_) => Asked::Load,
-        Access::Two(..) => Asked::Update,
-        Access::String { .. } => Asked::String,
-        Access::Vsib(d) if d.access == 2 => Asked::Scatter,
-        Access::Vsib(_) => Asked::Gather,
-        Access::ImplicitStack => Asked::ImplicitStack,
-        Access::None | Access::Unknown(_) => Asked::Unknown,
+        InsnAccess::One(p) if p.store => PointKind::Store,
+        InsnAccess::One(_) => PointKind::Load,
+        InsnAccess::Two(..) => PointKind::Update,
+        InsnAccess::String { .. } => PointKind::String,
+        InsnAccess::Vsib(d) if d.access == 2 => PointKind::Scatter,
+        InsnAccess::Vsib(_) => PointKind::Gather,
+        InsnAccess::ImplicitStack => PointKind::ImplicitStack,
+        InsnAccess::None | InsnAccess::Unknown(_) => PointKind::Unknown,
     }
 }
 

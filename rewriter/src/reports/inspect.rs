@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::base::options::Options;
 use crate::decode::insn::InsnId;
 use crate::pipeline::analyse;
-use crate::plan::checks::Counts;
+use crate::plan::checks::PassCounts;
 use crate::plan::decision::{Decision, is_big};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub fn inspect(input: &[u8], name: &str, options: &Options) -> Result<Inspection
     Ok(out)
 }
 
-fn count(asked: &Decision, into: &mut Accesses) {
+fn count(asked: &Decision, into: &mut AccessCounts) {
     match asked {
         Decision::Nothing | Decision::Refused(_) => {}
         Decision::Unchecked(why) => {
@@ -88,9 +88,9 @@ pub struct Inspection {
     /// In the order of their addresses.
     pub functions: Vec<FunctionReport>,
     /// Sums over all functions.
-    pub accesses: Accesses,
+    pub accesses: AccessCounts,
     /// What the optimiser's passes do: of the checked accesses, so many are covered by other checks.
-    pub optimiser: Counts,
+    pub optimiser: PassCounts,
     /// What keeps the program from being rewritten.
     pub refusals: Vec<RefusalReport>,
 }
@@ -103,12 +103,12 @@ pub struct FunctionReport {
     pub address: u64,
     pub bytes: u64,
     pub instructions: u64,
-    pub accesses: Accesses,
+    pub accesses: AccessCounts,
 }
 
 /// Counts of memory accesses and of what the rewrite does about them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Accesses {
+pub struct AccessCounts {
     pub checked_loads: u64,
     /// Read-modify-writes included.
     pub checked_stores: u64,
@@ -127,9 +127,9 @@ pub struct RefusalReport {
     pub reason: String,
 }
 
-impl Accesses {
+impl AccessCounts {
     /// Adds the counts of `other`.
-    pub fn add(&mut self, other: &Accesses) {
+    pub fn add(&mut self, other: &AccessCounts) {
         self.checked_loads += other.checked_loads;
         self.checked_stores += other.checked_stores;
         self.by_runtime += other.by_runtime;

@@ -5,8 +5,8 @@
 
 use crate::base::error::Result;
 use crate::base::learnt::{Knowledge, Object};
-use crate::base::memory::Mapped;
-use crate::reports::overhead::symbols::Symbols;
+use crate::base::memory::MappedFile;
+use crate::reports::overhead::symbols::FileSymbols;
 use crate::store::library_search::libraries_of;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// One access.
 #[derive(Debug, Serialize)]
-pub struct Access {
+pub struct LearntAccess {
     pub address: u64,
     pub faults: u64,
     /// Function and distance, or section; none where the object's file is not known.
@@ -32,7 +32,7 @@ pub struct Learnt {
     pub name: String,
     pub functions: usize,
     pub faults: u64,
-    pub accesses: Vec<Access>,
+    pub accesses: Vec<LearntAccess>,
 }
 
 /// The files of a program and its libraries, by what they hold.
@@ -42,7 +42,7 @@ pub struct Learnt {
 pub fn files(program: &Path) -> Result<BTreeMap<Object, PathBuf>> {
     let all = [program.to_owned()].into_iter().chain(libraries_of(program)?.all());
     let of = |path: PathBuf| {
-        let file = File::open(&path).and_then(|file| Mapped::of(&file, &path.display().to_string())).ok()?;
+        let file = File::open(&path).and_then(|file| MappedFile::of(&file, &path.display().to_string())).ok()?;
         Some((Object::of(&file), path))
     };
     Ok(all.filter_map(of).collect())
@@ -53,16 +53,17 @@ pub fn report(knowledge: &Knowledge, files: &BTreeMap<Object, PathBuf>) -> Vec<L
     let known = knowledge.all().filter(|(_, sites)| !sites.is_empty());
     let mut all: Vec<Learnt> = known
         .map(|(object, sites)| {
-            let symbols = files.get(&object).map(|path| Symbols::of(path));
-            let access = |(at, faults): (crate::base::addresses::Vaddr, u64)| Access {
+            let symbols = files.get(&object).map(|path| FileSymbols::of(path));
+            let access = |(at, faults): (crate::base::addresses::Vaddr, u64)| LearntAccess {
                 address: at.0,
                 faults,
                 place: symbols.as_ref().map(|symbols| symbols.name(at.0)),
                 line: symbols.as_ref().and_then(|symbols| symbols.line(at.0)),
             };
-            let mut accesses: Vec<Access> = sites.all().map(access).collect();
+            let mut accesses: Vec<LearntAccess> = sites.all().map(access).collect();
             accesses.sort_by_key(|access| (Reverse(access.faults), access.address));
-            let function = |access: &Access| access.place.as_ref().map(|p| p.split('+').next().unwrap_or(p).to_owned());
+            let function =
+                |access: &LearntAccess| access.place.as_ref().map(|p| p.split('+').next().unwrap_or(p).to_owned());
             let functions: BTreeSet<String> = accesses.iter().filter_map(function).collect();
             Learnt {
                 object: object.to_string(),

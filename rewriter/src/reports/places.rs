@@ -3,7 +3,7 @@
 //! Input: files as processes map them, and offsets in them. Output: functions, inlined ones included, with file and line.
 
 use crate::read::rewritten;
-use crate::reports::overhead::symbols::Symbols;
+use crate::reports::overhead::symbols::FileSymbols;
 use object::{Object, ObjectSection};
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ const CLIENTS: [&str; 3] = ["bz_", "blizzard_shm::", "<blizzard_shm::"];
 
 /// A function that is being executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ActiveCall {
     pub function: String,
     /// The name is a function's, not that of a section.
     pub is_function: bool,
@@ -25,7 +25,7 @@ pub struct Call {
     pub line: Option<String>,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for ActiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
             Some(line) => write!(f, "{} ({line})", self.function),
@@ -36,19 +36,19 @@ impl fmt::Display for Call {
 
 /// What is executed at a place.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundPlace {
     /// The innermost first; of a function without inlined ones it alone.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ActiveCall>,
     /// It is code of the program or of a library, at the place where it has been moved to.
     pub is_moved: bool,
 }
 
 /// The files that were looked into.
 #[derive(Default)]
-pub struct Files(HashMap<PathBuf, Option<Known>>);
+pub struct OpenedFiles(HashMap<PathBuf, Option<Known>>);
 
 struct Known {
-    symbols: Symbols,
+    symbols: FileSymbols,
     /// Parts of the file in memory: offset, address, bytes.
     segments: Vec<(u64, u64, u64)>,
     /// The addresses of code that Blizzard has moved.
@@ -62,7 +62,7 @@ impl Known {
         let segments = rewritten::parts(&elf);
         let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
         let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
-        Some(Known { symbols: Symbols::of(path), segments, code })
+        Some(Known { symbols: FileSymbols::of(path), segments, code })
     }
 
     fn address(&self, offset: u64) -> Option<u64> {
@@ -72,7 +72,7 @@ impl Known {
 }
 
 /// The name of the function at `at` by its symbol; and whether it is a function's, not that of a section.
-pub fn function_at(symbols: &Symbols, at: u64) -> (String, bool) {
+pub fn function_at(symbols: &FileSymbols, at: u64) -> (String, bool) {
     let name = symbols.name(at);
     let name = name.split_once("+0x").map_or(name.as_str(), |(function, _)| function);
     let own = PARTS.iter().fold(name, |name, part| name.strip_suffix(part).unwrap_or(name));
@@ -87,13 +87,13 @@ pub fn is_client(function: &str) -> bool {
     CLIENTS.iter().any(|prefix| function.starts_with(prefix))
 }
 
-impl Files {
+impl OpenedFiles {
     fn known(&mut self, path: &Path) -> Option<&Known> {
         self.0.entry(path.to_owned()).or_insert_with(|| Known::of(path)).as_ref()
     }
 
     /// What is executed at `offset` of the file. `is_behind_call`: what is meant is the call in front of it, which may be another line's.
-    pub fn calls(&mut self, path: &Path, offset: u64, is_behind_call: bool) -> Option<Found> {
+    pub fn calls(&mut self, path: &Path, offset: u64, is_behind_call: bool) -> Option<FoundPlace> {
         let known = self.known(path)?;
         let at = known.address(offset)? - u64::from(is_behind_call);
         let is_moved = known.code.iter().any(|(from, to)| (*from..*to).contains(&at));
@@ -101,10 +101,10 @@ impl Files {
         let mut calls = known.symbols.inlined(at);
         // The symbol tells versions of a function apart, and names it where there is no debug information.
         let line = calls.pop().and_then(|(_, line)| line);
-        let mut calls: Vec<Call> =
-            calls.into_iter().map(|(function, line)| Call { function, is_function: true, line }).collect();
-        calls.push(Call { function, is_function, line });
-        Some(Found { calls, is_moved })
+        let mut calls: Vec<ActiveCall> =
+            calls.into_iter().map(|(function, line)| ActiveCall { function, is_function: true, line }).collect();
+        calls.push(ActiveCall { function, is_function, line });
+        Some(FoundPlace { calls, is_moved })
     }
 
     /// The function of the program, with its line, that has called at `offset` of the file: the innermost of those that are inlined there, behind what is inlined of
@@ -112,7 +112,7 @@ impl Files {
     pub fn caller(&mut self, path: &Path, offset: u64) -> Option<String> {
         let found = self.calls(path, offset, true).filter(|found| found.is_moved)?;
         let behind_client = found.calls.iter().rposition(|call| is_client(&call.function)).map_or(0, |k| k + 1);
-        found.calls.get(behind_client).filter(|call| call.is_function).map(Call::to_string)
+        found.calls.get(behind_client).filter(|call| call.is_function).map(ActiveCall::to_string)
     }
 
     /// The data that lie at `offset` of the file: their name, their bytes, and the distance from their beginning.

@@ -3,7 +3,7 @@
 //! Input: what each node waits for. Output: lines: the node, its host if there are several, what it waits for, who has it, since when, and the program's line.
 
 use crate::launch::stuck::{Callers, StuckNode};
-use crate::reports::places::Files;
+use crate::reports::places::OpenedFiles;
 use blizzard_contract::waits;
 
 /// The table, one line a row, the first one the heading.
@@ -61,7 +61,7 @@ fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
 
 /// Of each node the first caller that is neither the runtime nor the client library: function, file and line.
 pub fn places(callers: &[Callers]) -> Vec<Option<String>> {
-    let mut files = Files::default();
+    let mut files = OpenedFiles::default();
     let mut place = |of: &Callers| of.iter().find_map(|(path, offset)| files.caller(path, *offset));
     callers.iter().map(&mut place).collect()
 }
@@ -69,11 +69,11 @@ pub fn places(callers: &[Callers]) -> Vec<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::region::Waiting;
+    use crate::launch::region::NodeWait;
     use std::time::Duration;
 
     fn node(node: u32, what: u64, object: u64, held: &[u64]) -> StuckNode {
-        let waiting = Waiting { what, object, held: held.to_vec(), ..Waiting::default() };
+        let waiting = NodeWait { what, object, held: held.to_vec(), ..NodeWait::default() };
         let since = Duration::from_millis(10_250);
         StuckNode { node, host: None, waiting, since, callers: Vec::new(), place: None }
     }

@@ -2,12 +2,12 @@
 //!
 //! Input: what nodes have counted, and the files that they ran. Output: files, addresses and functions, the most hit first. A place whose file is gone is left out.
 
-use crate::base::memory::Mapped;
+use crate::base::memory::MappedFile;
 use crate::launch::region::NodeReport;
 use crate::launch::stats::TrapAt;
 use crate::read::rewritten;
-use crate::reports::overhead::symbols::Symbols;
-use blizzard_contract::{Kept, TrapPlace};
+use crate::reports::overhead::symbols::FileSymbols;
+use blizzard_contract::{TrapKept, TrapPlace};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, program: &Path) -
         sum.new = place.new;
         sum.hits += u64::from(place.hits & TrapPlace::HITS);
         sum.jump |= place.hits & TrapPlace::JUMP != 0;
-        sum.kept = sum.kept.or(Kept::name(place.hits));
+        sum.kept = sum.kept.or(TrapKept::name(place.hits));
     }
     let libraries = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
     let libraries = libraries.into_iter().flatten().flatten().map(|entry| entry.path());
@@ -41,12 +41,12 @@ pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, program: &Path) -
         if all.is_empty() {
             break;
         }
-        let Ok(file) = File::open(&path).and_then(|file| Mapped::of(&file, &path.display().to_string())) else {
+        let Ok(file) = File::open(&path).and_then(|file| MappedFile::of(&file, &path.display().to_string())) else {
             continue;
         };
         let Some(info) = rewritten::module_info(&file) else { continue };
         let Some(of_file) = all.remove(&info.number()) else { continue };
-        let symbols = Symbols::of(&path);
+        let symbols = FileSymbols::of(&path);
         // A link of the cache leads to a file with the library's name.
         let name = fs::canonicalize(&path).unwrap_or(path);
         let name = name.file_name().unwrap_or_default().to_string_lossy();

@@ -1,6 +1,6 @@
 //! Files that Blizzard makes once and uses often: rewritten programs, the client library.
 //!
-//! Input: a [`Key`], and how its file is made. Output: the file.
+//! Input: a [`CacheKey`], and how its file is made. Output: the file.
 //!
 //! An entry is a folder named by a hash of everything its contents depend on, so an entry is never out of date and never
 //! changed; a writer makes the file under a temporary name in that folder and renames it, so a reader sees a whole file or
@@ -15,7 +15,7 @@
 //! for [`KEEP`] are removed when a new one is made.
 
 use crate::base::error::{Error, Result};
-use crate::base::output_file::{AtomicFile, Sink};
+use crate::base::output_file::{AtomicFile, OutputSink};
 use crate::pipeline::Request;
 use crate::write::file::LibraryRecord;
 use blizzard_rt::libraries::closure::own_cache;
@@ -41,7 +41,7 @@ pub struct Cache {
 
 /// A rewritten file.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct CacheEntry {
     pub path: PathBuf,
     pub bytes: u64,
     /// Time since its last use.
@@ -50,9 +50,9 @@ pub struct Entry {
 
 /// The name of an entry: a hash of what its contents depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key(String);
+pub struct CacheKey(String);
 
-impl Key {
+impl CacheKey {
     /// Hashes `parts`; each is preceded by its length, so that no two lists of parts run into each other.
     pub fn new(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -64,14 +64,14 @@ impl Key {
         for byte in hash.finalize() {
             write!(name, "{byte:02x}").expect("writing to a string cannot fail");
         }
-        Key(name)
+        CacheKey(name)
     }
 
     /// The key of the library `input` rewritten by this executable as asked.
     pub fn of_library<'r>(input: &[u8], request: impl Into<Request<'r>>) -> Self {
         let Request { options, learnt } = request.into();
         let options = format!("{options:?}");
-        Key::new(&[b"library", tool_identity().as_bytes(), options.as_bytes(), &learnt.word(), input])
+        CacheKey::new(&[b"library", tool_identity().as_bytes(), options.as_bytes(), &learnt.word(), input])
     }
 
     /// All of it.
@@ -89,7 +89,7 @@ impl Key {
         let Request { options, learnt } = request.into();
         let options = format!("{options:?}");
         let word = learnt.word();
-        Key::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), &word, libraries.bytes(), input])
+        CacheKey::new(&[b"rewrite", tool_identity().as_bytes(), options.as_bytes(), &word, libraries.bytes(), input])
     }
 }
 
@@ -171,7 +171,7 @@ impl Cache {
     }
 
     /// Where the file `name` of entry `key` is, if it is there.
-    pub fn file(&self, key: &Key, name: &OsStr) -> PathBuf {
+    pub fn file(&self, key: &CacheKey, name: &OsStr) -> PathBuf {
         self.root.join(&key.0).join(name)
     }
 
@@ -181,10 +181,10 @@ impl Cache {
     /// Those of `make`, or that the cache folder cannot be written to.
     pub fn get_or_make(
         &self,
-        key: &Key,
+        key: &CacheKey,
         name: &OsStr,
         mode: u32,
-        make: impl FnOnce(&mut dyn Sink) -> Result<()>,
+        make: impl FnOnce(&mut dyn OutputSink) -> Result<()>,
     ) -> Result<PathBuf> {
         let path = self.file(key, name);
         let folder = self.root.join(&key.0);
@@ -214,7 +214,7 @@ impl Cache {
     ///
     /// # Errors
     /// The folder cannot be read; that there is none yet is no error.
-    pub fn entries(&self) -> Result<Vec<Entry>> {
+    pub fn entries(&self) -> Result<Vec<CacheEntry>> {
         let failed =
             |e: std::io::Error| Error::new(format!("cannot read the cache folder {}", self.root.display())).because(e);
         let folders = match fs::read_dir(&self.root) {
@@ -235,7 +235,7 @@ impl Cache {
                 if let Ok(m) = file.metadata() {
                     // A use marks the folder (programs) or the file (libraries, by the runtime).
                     let unused = unused(&m).min(unused(&of_folder));
-                    all.push(Entry { path: file.path(), bytes: m.len(), unused });
+                    all.push(CacheEntry { path: file.path(), bytes: m.len(), unused });
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Cache {
     ///
     /// # Errors
     /// As [`Cache::entries`]; failing to remove something is no error: another process may be faster.
-    pub fn clean(&self, older: Duration) -> Result<Vec<Entry>> {
+    pub fn clean(&self, older: Duration) -> Result<Vec<CacheEntry>> {
         let mut removed = self.entries()?;
         removed.retain(|entry| entry.unused >= older);
         for entry in &removed {
@@ -288,7 +288,7 @@ mod tests {
         all
     }
 
-    fn put(bytes: &[u8]) -> impl FnOnce(&mut dyn Sink) -> Result<()> {
+    fn put(bytes: &[u8]) -> impl FnOnce(&mut dyn OutputSink) -> Result<()> {
         |sink| {
             sink.write_at(0, bytes).unwrap();
             Ok(())
@@ -300,27 +300,30 @@ mod tests {
         let options = Options::default();
         let counting = Options { count: true, ..options };
         assert_eq!(
-            Key::of_rewrite(b"a", &options, &LibraryRecord::none()),
-            Key::of_rewrite(b"a", &options, &LibraryRecord::none())
+            CacheKey::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            CacheKey::of_rewrite(b"a", &options, &LibraryRecord::none())
         );
         assert_ne!(
-            Key::of_rewrite(b"a", &options, &LibraryRecord::none()),
-            Key::of_rewrite(b"b", &options, &LibraryRecord::none())
+            CacheKey::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            CacheKey::of_rewrite(b"b", &options, &LibraryRecord::none())
         );
         let bundle = LibraryRecord::new(&[b"bundle", b"lib"]);
-        assert_ne!(Key::of_rewrite(b"a", &options, &LibraryRecord::none()), Key::of_rewrite(b"a", &options, &bundle));
         assert_ne!(
-            Key::of_rewrite(b"a", &options, &LibraryRecord::none()),
-            Key::of_rewrite(b"a", &counting, &LibraryRecord::none())
+            CacheKey::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            CacheKey::of_rewrite(b"a", &options, &bundle)
         );
-        assert_ne!(Key::new(&[b"ab", b"c"]), Key::new(&[b"a", b"bc"]));
+        assert_ne!(
+            CacheKey::of_rewrite(b"a", &options, &LibraryRecord::none()),
+            CacheKey::of_rewrite(b"a", &counting, &LibraryRecord::none())
+        );
+        assert_ne!(CacheKey::new(&[b"ab", b"c"]), CacheKey::new(&[b"a", b"bc"]));
     }
 
     #[test]
     fn an_entry_is_made_once_and_found_again() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("new/cache"));
-        let key = Key::new(&[b"x"]);
+        let key = CacheKey::new(&[b"x"]);
         let made = cache.get_or_make(&key, "prog".as_ref(), 0o755, put(b"bytes")).unwrap();
         let found = cache.get_or_make(&key, "prog".as_ref(), 0o755, |_| panic!("made twice")).unwrap();
         assert_eq!(made, found);
@@ -333,7 +336,8 @@ mod tests {
     fn a_failed_making_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("cache"));
-        let error = cache.get_or_make(&Key::new(&[b"x"]), "p".as_ref(), 0o755, |_| Err(Error::new("no"))).unwrap_err();
+        let error =
+            cache.get_or_make(&CacheKey::new(&[b"x"]), "p".as_ref(), 0o755, |_| Err(Error::new("no"))).unwrap_err();
         assert_eq!(error.what, "no");
         assert_eq!(names(folder.path()), [""; 0]);
     }
@@ -342,7 +346,7 @@ mod tests {
     fn an_empty_file_is_made_again() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
-        let key = Key::new(&[b"x"]);
+        let key = CacheKey::new(&[b"x"]);
         let path = cache.get_or_make(&key, "p".as_ref(), 0o755, put(b"1")).unwrap();
         File::create(&path).unwrap();
         cache.get_or_make(&key, "p".as_ref(), 0o755, put(b"1")).unwrap();
@@ -353,13 +357,13 @@ mod tests {
     fn many_at_once_all_get_the_whole_file() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
-        let key = Key::new(&[b"x"]);
+        let key = CacheKey::new(&[b"x"]);
         let bytes: Vec<u8> = (0..300_000u32).map(|k| k as u8).collect();
         let makers = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {
-                    let make = |sink: &mut dyn Sink| {
+                    let make = |sink: &mut dyn OutputSink| {
                         makers.fetch_add(1, Ordering::Relaxed);
                         put(&bytes)(sink)
                     };
@@ -376,8 +380,8 @@ mod tests {
     fn only_entries_long_unused_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
-        let old = Key::new(&[b"old"]);
-        let fresh = Key::new(&[b"fresh"]);
+        let old = CacheKey::new(&[b"old"]);
+        let fresh = CacheKey::new(&[b"fresh"]);
         for key in [&old, &fresh] {
             cache.get_or_make(key, "p".as_ref(), 0o755, put(b"1")).unwrap();
         }

@@ -1,7 +1,7 @@
 //! The program's libraries: found, rewritten, and put where the runtime looks for them.
 //!
 //! Input: a program's path. Output: rewritten forms of the dynamic loader and of all libraries that the program names, in the cache or in a
-//! bundle, and the [`Source`] that tells the program's runtime which. Libraries that are opened later come through [`Cached::add`], too: the
+//! bundle, and the [`ClosureSource`] that tells the program's runtime which. Libraries that are opened later come through [`Cached::add`], too: the
 //! runtime runs `blizzard cache add`.
 //!
 //! ```text
@@ -13,12 +13,12 @@
 //! that the bytes were read from, before and after.
 
 use crate::base::error::{Error, Result};
-use crate::base::learnt::{Knowledge, Object, Sites};
-use crate::base::memory::Mapped;
+use crate::base::learnt::{Knowledge, LearntSites, Object};
+use crate::base::memory::MappedFile;
 use crate::base::options::Options;
 use crate::base::output_file::again_if_gone;
 use crate::pipeline::{self, Request};
-use crate::store::cache::{Cache, Key, tool_identity};
+use crate::store::cache::{Cache, CacheKey, tool_identity};
 use crate::write::file::LibraryRecord;
 use blizzard_contract::{EXE_ENV, closure_strings};
 use blizzard_rt::libraries::closure::entries::entry_name;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// Where a program's runtime finds its rewritten libraries.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum ClosureSource {
     /// The libraries are not rewritten.
     None,
     /// In this folder, relative to the program's own.
@@ -38,11 +38,13 @@ pub enum Source {
     Cache(Cached),
 }
 
-impl Source {
+impl ClosureSource {
     /// The same, for the output of the program `path`.
     pub fn of_original(self, path: &Path) -> Self {
         match self {
-            Source::Cache(cached) => Source::Cache(Cached { original: fs::canonicalize(path).ok(), ..cached }),
+            ClosureSource::Cache(cached) => {
+                ClosureSource::Cache(Cached { original: fs::canonicalize(path).ok(), ..cached })
+            }
             other => other,
         }
     }
@@ -50,9 +52,11 @@ impl Source {
     /// The record that goes into the program.
     pub fn record(&self) -> LibraryRecord {
         match self {
-            Source::None => LibraryRecord::none(),
-            Source::Bundle(folder) => LibraryRecord::new(&[closure_strings::BUNDLE.as_bytes(), folder.as_bytes()]),
-            Source::Cache(c) => LibraryRecord::new(&[
+            ClosureSource::None => LibraryRecord::none(),
+            ClosureSource::Bundle(folder) => {
+                LibraryRecord::new(&[closure_strings::BUNDLE.as_bytes(), folder.as_bytes()])
+            }
+            ClosureSource::Cache(c) => LibraryRecord::new(&[
                 closure_strings::CACHE.as_bytes(),
                 c.folder().as_os_str().as_bytes(),
                 c.cache.root().as_os_str().as_bytes(),
@@ -103,7 +107,7 @@ impl Cached {
             return Ok(self);
         }
         let text = learnt.text();
-        let key = Key::new(&[b"learnt of libraries", text.as_bytes()]);
+        let key = CacheKey::new(&[b"learnt of libraries", text.as_bytes()]);
         // Who may use the cache may know it, too: the runtime asks for libraries that are opened later.
         self.cache.get_or_make(&key, LEARNT_FILE.as_ref(), 0o644, |sink| {
             // What fails is told by the sink.
@@ -155,10 +159,10 @@ impl Cached {
         if let Ok(found) = fs::canonicalize(&link) {
             return Ok(found);
         }
-        let bytes = Mapped::of(&file, &shown).map_err(failed)?;
-        let learnt = if self.learnt.is_empty() { Sites::NONE } else { self.learnt.of(Object::of(&bytes)) };
+        let bytes = MappedFile::of(&file, &shown).map_err(failed)?;
+        let learnt = if self.learnt.is_empty() { LearntSites::NONE } else { self.learnt.of(Object::of(&bytes)) };
         let request = Request { options: &self.options, learnt };
-        let key = Key::of_library(&bytes, request);
+        let key = CacheKey::of_library(&bytes, request);
         let file_name = name.file_name().unwrap_or("library".as_ref());
         // Who may read the original may read what is made of it, if a program that gives up its rights keeps it open.
         let mode = 0o700 | before.mode() & 0o044;
@@ -199,7 +203,7 @@ fn entry_for(m: &Metadata) -> String {
 
 /// Tells apart what must not be mixed in one process: builds and options.
 fn key_of(options: &Options) -> String {
-    let tool = Key::new(&[b"libraries", tool_identity().as_bytes()]).short();
+    let tool = CacheKey::new(&[b"libraries", tool_identity().as_bytes()]).short();
     format!("{tool}-{}", options.word())
 }
 
@@ -207,7 +211,7 @@ fn key_of(options: &Options) -> String {
 mod tests {
     use super::*;
     use crate::base::addresses::Vaddr;
-    use crate::base::options::{Access, Checks, Poll};
+    use crate::base::options::{AccessMode, Checks, Poll};
     use crate::read::rewritten;
     use crate::store::library_search::libraries_of;
 
@@ -219,7 +223,7 @@ mod tests {
     fn keys_lead_back_to_their_options() {
         let folder = tempfile::tempdir().unwrap();
         let other = Options {
-            access: Access::Guard,
+            access: AccessMode::Guard,
             checks: Checks::Stores,
             poll: Poll::None,
             count: true,
@@ -254,10 +258,10 @@ mod tests {
 
     #[test]
     fn the_record_is_what_the_runtime_reads() {
-        assert_eq!(Source::None.record().bytes(), b"");
-        assert_eq!(Source::Bundle("lib".into()).record().bytes(), b"bundle\0lib\0");
+        assert_eq!(ClosureSource::None.record().bytes(), b"");
+        assert_eq!(ClosureSource::Bundle("lib".into()).record().bytes(), b"bundle\0lib\0");
         let cached = Cached { tool: "/bin/tool".into(), key: "k".into(), ..cached(Path::new("/c")) };
-        assert_eq!(Source::Cache(cached).record().bytes(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0\0");
+        assert_eq!(ClosureSource::Cache(cached).record().bytes(), b"cache\0/c/libraries-k\0/c\0k\0/bin/tool\0\0");
     }
 
     #[test]

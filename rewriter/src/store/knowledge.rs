@@ -5,10 +5,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::learnt::{Knowledge, Object};
-use crate::base::memory::Mapped;
+use crate::base::memory::MappedFile;
 use crate::base::output_file::{again_if_gone, write_atomically};
 use crate::read::accesses::Accesses;
-use crate::store::cache::{Cache, Key};
+use crate::store::cache::{Cache, CacheKey};
 use blizzard_contract::LearntPlace;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a program's text is.
 pub fn place(cache: &Cache, program: Object) -> PathBuf {
-    cache.file(&Key::new(&[b"learnt", &program.0]), "learnt".as_ref())
+    cache.file(&CacheKey::new(&[b"learnt", &program.0]), "learnt".as_ref())
 }
 
 /// What is known of a program and its libraries.
@@ -71,7 +71,7 @@ pub fn of_run(places: &[LearntPlace], program: &Path, folder: Option<&Path>) -> 
         if numbers.is_empty() {
             break;
         }
-        let Ok(file) = File::open(&path).and_then(|file| Mapped::of(&file, &path.display().to_string())) else {
+        let Ok(file) = File::open(&path).and_then(|file| MappedFile::of(&file, &path.display().to_string())) else {
             continue;
         };
         let Some(accesses) = Accesses::of(&file, |number| numbers.remove(&number)) else { continue };

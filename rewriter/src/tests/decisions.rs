@@ -3,7 +3,7 @@
 use crate::base::options::{Checks, Options, Poll};
 use crate::pipeline;
 use crate::plan::decision::Reason;
-use crate::reports::decisions::{Answer, Asked, Flags, Point, Report, decisions};
+use crate::reports::decisions::{Answer, DecisionsReport, Flags, Point, PointKind, decisions};
 use crate::reports::inspect::inspect;
 use crate::tests::passes::program;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn samples() -> Vec<(&'static str, Options)> {
     ]
 }
 
-fn told(body: &str, options: &Options) -> Report {
+fn told(body: &str, options: &Options) -> DecisionsReport {
     decisions(&program(body), "p", options, None).expect("an analysis")
 }
 
@@ -46,10 +46,17 @@ fn each_reason_and_each_answer_occurs() {
     for answer in [Checked, Gate, Unchecked, Refused, Poll, NoPoll, Strip, StackTest, Counter] {
         assert!(points.iter().any(|p| p.decision == answer), "{answer:?}");
     }
-    let memory =
-        [Asked::Load, Asked::Store, Asked::Update, Asked::Atomic, Asked::String, Asked::Gather, Asked::Scatter];
-    let others = [Asked::ImplicitStack, Asked::Unknown, Asked::Entry, Asked::BackEdge, Asked::Edge];
-    for asked in memory.into_iter().chain(others).chain([Asked::StackPointer, Asked::Block]) {
+    let memory = [
+        PointKind::Load,
+        PointKind::Store,
+        PointKind::Update,
+        PointKind::Atomic,
+        PointKind::String,
+        PointKind::Gather,
+        PointKind::Scatter,
+    ];
+    let others = [PointKind::ImplicitStack, PointKind::Unknown, PointKind::Entry, PointKind::BackEdge, PointKind::Edge];
+    for asked in memory.into_iter().chain(others).chain([PointKind::StackPointer, PointKind::Block]) {
         assert!(points.iter().any(|p| p.point == asked), "{asked:?}");
     }
     for why in ["screen, then tag", "tag", "range", "each cycle polls", "each cycle has another poll"] {
@@ -91,7 +98,7 @@ fn sequences_stand_where_something_is_inserted() {
     for p in points() {
         let inserts = !matches!(p.decision, Answer::Unchecked | Answer::Refused | Answer::NoPoll);
         // The second check of an instruction is part of the first one's sequence.
-        let second = p.instruction.starts_with("movdir64b") && p.point == Asked::Store;
+        let second = p.instruction.starts_with("movdir64b") && p.point == PointKind::Store;
         assert_eq!(p.sequence.is_some(), inserts && !second, "{p:?}");
         let Some(s) = p.sequence else { continue };
         assert!(s.hot_bytes > 0 && s.instructions > 0, "{p:?}", p = s);

@@ -2,7 +2,7 @@
 
 use crate::base::options::{Options, Poll};
 use crate::pipeline;
-use crate::plan::checks::Counts;
+use crate::plan::checks::PassCounts;
 use crate::reports::audit::verify_with;
 use std::process::Command;
 
@@ -59,7 +59,7 @@ pub(crate) fn assembled(text: &str) -> Vec<u8> {
 }
 
 /// Rewrites, audits, and returns what the passes did and how many ordinary checks are left.
-fn with(body: &str, options: Options) -> (Counts, u64) {
+fn with(body: &str, options: Options) -> (PassCounts, u64) {
     let input = program(body);
     let rewritten = pipeline::rewrite(&input, "p", &options).expect("rewrite");
     let audit = verify_with(&rewritten.bytes, "p", Some(&input)).expect("audit runs");
@@ -70,7 +70,7 @@ fn with(body: &str, options: Options) -> (Counts, u64) {
     (counts, audit.checked.loads + audit.checked.stores)
 }
 
-fn counts(body: &str) -> Counts {
+fn counts(body: &str) -> PassCounts {
     with(body, Options::tests()).0
 }
 

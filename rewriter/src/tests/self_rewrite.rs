@@ -8,7 +8,7 @@ use crate::base::options::Options;
 use crate::pipeline;
 use crate::read::rewritten;
 use crate::store::cache::Cache;
-use crate::store::closure::{Cached, Source};
+use crate::store::closure::{Cached, ClosureSource};
 use crate::store::library_search::libraries_of;
 use blizzard_test_harness::executable;
 use std::collections::BTreeSet;
@@ -45,7 +45,8 @@ fn the_rewritten_rewriter_passes_its_own_tests() {
         cached.add(library).unwrap();
     }
     let mut output = Vec::new();
-    pipeline::rewrite_program(&input, "the tests", &options, &Source::Cache(cached).record(), &mut output).unwrap();
+    pipeline::rewrite_program(&input, "the tests", &options, &ClosureSource::Cache(cached).record(), &mut output)
+        .unwrap();
     assert!(rewritten::rewritten_with(&output).unwrap().libraries);
     executable::write(&rewritten, &output);
 

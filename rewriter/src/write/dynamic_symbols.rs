@@ -15,7 +15,7 @@ use crate::decode::insns::Insns;
 use crate::read::exports::{SIZE_AT, SYM_BYTES, VALUE_AT};
 use crate::read::image::Image;
 use crate::write::new_addresses::NewAddresses;
-use crate::write::new_code::layout::Placed;
+use crate::write::new_code::layout::PlacedCode;
 use crate::write::output::Output;
 use crate::write::symbols::{full_version, moved};
 use crate::write::tables::ReadOnly;
@@ -66,7 +66,7 @@ fn gnu_table(bytes: &[u8]) -> Option<(&[u8], usize)> {
 
 impl Longer {
     /// The tables, with a symbol more for each function that has moved and whose symbol has not, and for each full version. None: there are none, or a table is damaged.
-    pub(super) fn new(image: &Image, insns: &Insns, placed: &Placed, direct: &NewAddresses) -> Option<Longer> {
+    pub(super) fn new(image: &Image, insns: &Insns, placed: &PlacedCode, direct: &NewAddresses) -> Option<Longer> {
         let data = image.data;
         let header = FileHeader64::<LE>::parse(data).ok()?;
         let segments = header.program_headers(LE, data).ok()?;

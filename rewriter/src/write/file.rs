@@ -8,42 +8,42 @@
 use crate::base::addresses::{FileOff, Vaddr};
 use crate::base::error::{Error, Result};
 use crate::base::learnt::Object;
-use crate::base::options::{Access, Options, Poll};
-use crate::base::output_file::Sink;
+use crate::base::options::{AccessMode, Options, Poll};
+use crate::base::output_file::OutputSink;
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::computed_targets::Computed;
 use crate::insert::block_recorder;
 use crate::read::accesses;
 use crate::read::eh_frame;
-use crate::read::image::{Image, Kind};
+use crate::read::image::{Image, ProgramKind};
 use crate::write::debug::{address_map, rewrite};
 use crate::write::dynamic_symbols::{self, Longer};
-use crate::write::frames::build::{self, Frames};
+use crate::write::frames::build::{self, NewFrames};
 use crate::write::frames::debug_frame;
 use crate::write::frames::pieces::{ApartCall, CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_addresses::{self, NewAddresses};
-use crate::write::new_code::layout::{NewCode, Placed, copied_part};
+use crate::write::new_code::layout::{NewCode, PlacedCode, copied_part};
 use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
 use crate::write::runtime_blob::{self, Blob, PlacedSegment, module_info_bytes};
-use crate::write::tables::{self, ReadOnly, Written as Table};
+use crate::write::tables::{self, ReadOnly, WrittenTable as Table};
 use blizzard_contract::{self as contract, ModuleInfo, TrapEntry, module_flags};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
 /// What reports say of the output.
 #[derive(Debug)]
-pub struct Written {
+pub struct OutputFigures {
     pub file_bytes: u64,
     pub springboards: usize,
     /// Of these, those of two jumps.
     pub short: usize,
     /// Roots without room for a springboard: reached through traps.
     pub crowded: usize,
-    pub frames_dropped: Vec<build::Dropped>,
+    pub frames_dropped: Vec<build::DroppedFde>,
     /// Bytes of addresses that the new segments take, whole pages.
     pub new_span: u64,
 }
@@ -53,7 +53,7 @@ pub struct Written {
 struct Map<'x> {
     image: &'x Image<'x>,
     insns: &'x Insns,
-    placed: &'x Placed,
+    placed: &'x PlacedCode,
     /// To full versions, where there are any.
     full: bool,
 }
@@ -172,7 +172,7 @@ impl address_map::AddressMap for Map<'_> {
     }
 
     fn cold(&self, old: Range<Vaddr>) -> Vec<(Vaddr, Range<Vaddr>)> {
-        let Placed { versions, copies, .. } = self.placed;
+        let PlacedCode { versions, copies, .. } = self.placed;
         let [first, stop] = [old.start, old.end].map(|va| InsnId(self.insns.main_before(va) as u32));
         let mut all = Vec::new();
         for full in [false, true].into_iter().take(1 + usize::from(versions.are_two())) {
@@ -274,7 +274,7 @@ impl LibraryRecord {
 struct Sources<'x> {
     image: &'x Image<'x>,
     insns: &'x Insns,
-    placed: &'x Placed,
+    placed: &'x PlacedCode,
     direct: &'x NewAddresses,
 }
 
@@ -285,16 +285,16 @@ struct Sources<'x> {
 #[allow(clippy::too_many_arguments)]
 pub fn write(
     image: &Image,
-    frame_input: Option<&eh_frame::Input>,
+    frame_input: Option<&eh_frame::FrameInput>,
     insns: &Insns,
     computed: &Computed,
-    placed: &Placed,
+    placed: &PlacedCode,
     code: NewCode,
     program: Option<&Program>,
     direct: &NewAddresses,
     options: &Options,
-    sink: &mut dyn Sink,
-) -> Result<Written> {
+    sink: &mut dyn OutputSink,
+) -> Result<OutputFigures> {
     let from = Sources { image, insns, placed, direct };
     let (blob, closure) = program.map_or((None, &[][..]), |p| (Some(p.blob), p.libraries.bytes()));
     let phdrs = PhdrPlan::new(
@@ -320,7 +320,7 @@ pub fn write(
     let mut ro = Contents::write(&mut file, from, frame_input, &phdrs, closure, &left)?;
     let entry = match insns.at(image.entry) {
         Some(id) => placed.begin(id),
-        None if image.kind == Kind::Library => image.entry,
+        None if image.kind == ProgramKind::Library => image.entry,
         None => return Err(Error::new(format!("{}: the entry point {} does not decode", image.name, image.entry))),
     };
     // The runtime changes code, and gives its pages the rights of code.
@@ -340,7 +340,7 @@ pub fn write(
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
         Some(blob) => blob.place(rt_va, &info_bytes),
-        None => runtime_blob::Placed { segments: Vec::new(), entry },
+        None => runtime_blob::PlacedBlob { segments: Vec::new(), entry },
     };
     let segments = new_segments(image, placed, &ro, &rt.segments);
     let new_end = segments.iter().map(|s| s.va + s.mem_bytes).max().expect("there is new code");
@@ -360,7 +360,7 @@ pub fn write(
     offsets.extend([code_off, ro.off]);
     offsets.extend(rt.segments.iter().map(|s| append_page(&mut file, s.va, &s.bytes)));
     debug_assert_eq!(offsets.len(), counters.len() + others.len());
-    let at = headers::Places {
+    let at = headers::TablePlaces {
         kernel: ro.kernel_phdrs,
         loader: ro.loader_phdrs,
         interp: ro.interp,
@@ -402,7 +402,7 @@ pub fn write(
     file.patch(0, &header);
     let file_bytes = file.len();
     file.finish()?;
-    Ok(Written {
+    Ok(OutputFigures {
         file_bytes,
         springboards: left.springboards,
         short: left.short,
@@ -413,7 +413,7 @@ pub fn write(
 }
 
 /// The input's bytes, and what makes offsets addresses.
-fn copy_input(file: &mut Output, image: &Image, placed: &Placed) -> Result<()> {
+fn copy_input(file: &mut Output, image: &Image, placed: &PlacedCode) -> Result<()> {
     file.expect_room((image.data.len() + image.attached.len()) as u64)?;
     for piece in image.data.chunks(PIECE_BYTES) {
         file.extend(piece);
@@ -422,7 +422,7 @@ fn copy_input(file: &mut Output, image: &Image, placed: &Placed) -> Result<()> {
     if image.pie && image.in_front == 0 {
         // A dynamic loader finds a library's program headers, which are behind the code, at its load address plus e_phoff, so their place in the
         // file must be that in memory.
-        let most = if image.kind == Kind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
+        let most = if image.kind == ProgramKind::Library { MAX_FILLING } else { MAX_FILLING_PROGRAM };
         let wanted = placed.code_va - image.base;
         if (file.len()..file.len() + most).contains(&wanted) {
             file.fill_to(wanted);
@@ -447,7 +447,7 @@ struct Contents {
     redirects: Table,
     claims: Vaddr,
     regions: Vaddr,
-    frames: Option<Frames>,
+    frames: Option<NewFrames>,
     dynamic_symbols: Option<(Vaddr, u64)>,
     /// What leads to these: new values, and where they stand in the file.
     tags: Vec<(FileOff, Vaddr)>,
@@ -459,10 +459,10 @@ impl Contents {
     fn write(
         file: &mut Output,
         from: Sources,
-        frame_input: Option<&eh_frame::Input>,
+        frame_input: Option<&eh_frame::FrameInput>,
         phdrs: &PhdrPlan,
         closure: &[u8],
-        left: &springboards::Left,
+        left: &springboards::LeftBehind,
     ) -> Result<Contents> {
         let Sources { image, insns, placed, direct } = from;
         let has_versions = placed.versions.are_two();
@@ -582,7 +582,7 @@ impl Contents {
 }
 
 /// Counters of blocks, if there are any, then code, tables, runtime.
-fn new_segments(image: &Image, placed: &Placed, ro: &Contents, rt: &[PlacedSegment]) -> Vec<NewSegment> {
+fn new_segments(image: &Image, placed: &PlacedCode, ro: &Contents, rt: &[PlacedSegment]) -> Vec<NewSegment> {
     let counters = placed.counters_va().map(|va| NewSegment {
         va,
         mem_bytes: placed.counter_bytes,
@@ -611,12 +611,12 @@ fn flags(o: &Options) -> u64 {
         | bit(o.poll == Poll::Backedge, module_flags::POLLS)
         | bit(o.count, module_flags::COUNTING)
         | bit(o.blocks, module_flags::BLOCKS)
-        | bit(o.strips && o.access == Access::Tests, module_flags::STRIPS)
-        | bit(o.access == Access::Guard, module_flags::GUARD)
+        | bit(o.strips && o.access == AccessMode::Tests, module_flags::STRIPS)
+        | bit(o.access == AccessMode::Guard, module_flags::GUARD)
 }
 
 fn new_sections(
-    placed: &Placed,
+    placed: &PlacedCode,
     code_off: u64,
     ro: &Contents,
     rt: &[PlacedSegment],

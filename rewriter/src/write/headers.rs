@@ -12,10 +12,10 @@ use crate::decode::insns::Insns;
 use crate::read::exports::SYM_BYTES;
 use crate::read::image::Image;
 use crate::write::debug::sections::{Moved, append};
-use crate::write::new_code::layout::Placed;
+use crate::write::new_code::layout::PlacedCode;
 use crate::write::output::Output;
 use crate::write::runtime_blob::RtFunction;
-use crate::write::symbols::Symbols;
+use crate::write::symbols::SymbolTable;
 use blizzard_contract::{ModuleInfo, PT_BLIZZARD};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::{LittleEndian as LE, U16, U32, U64, pod};
@@ -53,7 +53,7 @@ pub struct NewSection {
 }
 
 /// Addresses that the tables refer to.
-pub struct Places {
+pub struct TablePlaces {
     pub kernel: Vaddr,
     pub loader: Vaddr,
     /// Path of the dynamic loader in the new read-only segment, and its bytes.
@@ -74,7 +74,7 @@ pub struct PhdrPlan {
 }
 
 /// Both rendered tables.
-pub struct Tables {
+pub struct PhdrTables {
     pub kernel: Vec<u8>,
     pub loader: Vec<u8>,
 }
@@ -134,10 +134,10 @@ impl PhdrPlan {
         &self,
         new: &[NewSegment],
         offsets: &[u64],
-        at: &Places,
+        at: &TablePlaces,
         (ro_va, ro_off): (Vaddr, u64),
         shift: u64,
-    ) -> Tables {
+    ) -> PhdrTables {
         let table = |own: Vaddr, bytes: usize, loader: bool| {
             let me = phdr(elf::PT_PHDR, elf::PF_R, ro_off + (own - ro_va), own, bytes as u64, bytes as u64, 8);
             let mut out = Vec::new();
@@ -178,7 +178,7 @@ impl PhdrPlan {
             out.push(phdr(kind, elf::PF_R, ro_off + (at.info - ro_va), at.info, bytes, bytes, 8));
             out
         };
-        Tables {
+        PhdrTables {
             kernel: shifted(&table(at.kernel, self.kernel_bytes(), false), new.len(), shift),
             loader: pod::bytes_of_slice(&table(at.loader, self.loader_bytes(), true)).to_vec(),
         }
@@ -252,7 +252,7 @@ pub fn write_sections(
     out: &mut Output,
     image: &Image,
     insns: &Insns,
-    placed: &Placed,
+    placed: &PlacedCode,
     new: &[NewSection],
     moved: &[Moved],
     Added { loaded, runtime, frames }: Added<'_>,
@@ -326,7 +326,7 @@ pub fn write_sections(
             let linked = sections[i].sh_link.get(LE) as usize;
             // Section names are no place for names of symbols.
             let strings = sections.get(linked).filter(|_| linked != shstrndx && linked != 0).map(part).transpose()?;
-            let mut table = Symbols { table: part(&sections[i])?.to_vec(), names: strings.map(<[u8]>::to_vec) };
+            let mut table = SymbolTable { table: part(&sections[i])?.to_vec(), names: strings.map(<[u8]>::to_vec) };
             table.relocate(image, insns, placed, new_text, loaded);
             table.add_runtime(runtime, rt_text);
             if let Some(names) = table.names.as_ref().filter(|n| n.len() > strings.map_or(0, <[u8]>::len)) {
@@ -339,8 +339,9 @@ pub fn write_sections(
             sections[i].sh_size = U64::new(LE, table.table.len() as u64);
         }
         None => {
-            let (mut symbols, locals) = Symbols::of_debug_file(image, &sections[..old_count], |at| name_at(&names, at))
-                .unwrap_or_else(|| (Symbols::of_exports(image, insns), 1));
+            let (mut symbols, locals) =
+                SymbolTable::of_debug_file(image, &sections[..old_count], |at| name_at(&names, at))
+                    .unwrap_or_else(|| (SymbolTable::of_exports(image, insns), 1));
             symbols.relocate(image, insns, placed, new_text, loaded);
             symbols.add_runtime(runtime, rt_text);
             let strings = symbols.names.unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::graph::computed_targets::Computed;
 use crate::plan::checks::Fuel;
 use crate::read::exports::{SIZE_AT, SYM_BYTES, VALUE_AT};
 use crate::read::image::Image;
-use crate::write::new_code::layout::Placed;
+use crate::write::new_code::layout::PlacedCode;
 use crate::write::output::{Output, Window};
 use crate::write::symbols;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -167,7 +167,7 @@ impl NewAddresses {
         &'x self,
         image: &'x Image,
         insns: &'x Insns,
-        placed: &'x Placed,
+        placed: &'x PlacedCode,
     ) -> impl Iterator<Item = (FileOff, u64)> + 'x {
         let size = move |&(at, va): &(FileOff, Vaddr)| {
             let old = image.data.get(at.0 as usize..at.0 as usize + 8).and_then(|b| b.try_into().ok());
@@ -179,7 +179,7 @@ impl NewAddresses {
     }
 
     /// Changes a copy of a part of the input, which begins at `from`.
-    pub(super) fn write_into(&self, part: &mut [u8], from: FileOff, image: &Image, insns: &Insns, placed: &Placed) {
+    pub(super) fn write_into(&self, part: &mut [u8], from: FileOff, image: &Image, insns: &Insns, placed: &PlacedCode) {
         for (at, value) in self.patches(image, insns, placed) {
             let to = at.0.checked_sub(from.0).and_then(|at| part.get_mut(at as usize..)?.first_chunk_mut::<8>());
             if let Some(to) = to {
@@ -190,7 +190,7 @@ impl NewAddresses {
 }
 
 /// Writes the new addresses, and sizes, over the old ones in the output's copy of the input.
-pub(super) fn write(file: &mut Output, image: &Image, insns: &Insns, placed: &Placed, direct: &NewAddresses) {
+pub(super) fn write(file: &mut Output, image: &Image, insns: &Insns, placed: &PlacedCode, direct: &NewAddresses) {
     let mut window = Window::up_to(image.data.len() as u64);
     for (at, value) in direct.patches(image, insns, placed) {
         if at.0 + 8 <= image.data.len() as u64 {

@@ -1,10 +1,10 @@
 //! The output file while it is put together: appended to, and patched where it has been written.
 //!
-//! Input: pieces in the order of the file, as a rule, and patches. Output: writes to a [`Sink`], in large pieces. A write that fails is
+//! Input: pieces in the order of the file, as a rule, and patches. Output: writes to a [`OutputSink`], in large pieces. A write that fails is
 //! reported at the end, once; what follows it is dropped.
 
 use crate::base::error::{Error, Result};
-use crate::base::output_file::Sink;
+use crate::base::output_file::OutputSink;
 use std::io;
 
 /// What is written at once.
@@ -14,7 +14,7 @@ const WINDOW_BYTES: u64 = 64 << 10;
 
 /// The file.
 pub struct Output<'x> {
-    sink: &'x mut dyn Sink,
+    sink: &'x mut dyn OutputSink,
     /// The last bytes, not yet written.
     tail: Vec<u8>,
     /// Where they stand.
@@ -24,7 +24,7 @@ pub struct Output<'x> {
 
 impl<'x> Output<'x> {
     /// An empty file.
-    pub fn new(sink: &'x mut dyn Sink) -> Output<'x> {
+    pub fn new(sink: &'x mut dyn OutputSink) -> Output<'x> {
         Output { sink, tail: Vec::with_capacity(PIECE_BYTES), tail_at: 0, failure: None }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_failed_write_is_reported_at_the_end() {
         struct Full;
-        impl Sink for Full {
+        impl OutputSink for Full {
             fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
                 Err(io::ErrorKind::StorageFull.into())
             }

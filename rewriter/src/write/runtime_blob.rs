@@ -27,8 +27,8 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::options::Access;
-use crate::read::eh_frame::{Input, Section};
+use crate::base::options::AccessMode;
+use crate::read::eh_frame::{FrameInput, Section};
 use crate::write::frames::debug_frame;
 use blizzard_contract::{self as contract, ModuleInfo};
 use object::LittleEndian as LE;
@@ -39,11 +39,11 @@ use std::fmt;
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
 /// The files of all runtimes that this rewriter puts into programs, and what code each serves.
-pub static FILES: [(Access, &[u8]); 4] = [
-    (Access::Tests, BLOB),
-    (Access::Tests, BLOB_INSTRUMENTS),
-    (Access::Guard, BLOB_GUARD),
-    (Access::Guard, BLOB_GUARD_INSTRUMENTS),
+pub static FILES: [(AccessMode, &[u8]); 4] = [
+    (AccessMode::Tests, BLOB),
+    (AccessMode::Tests, BLOB_INSTRUMENTS),
+    (AccessMode::Guard, BLOB_GUARD),
+    (AccessMode::Guard, BLOB_GUARD_INSTRUMENTS),
 ];
 /// That of guarded code.
 static BLOB_GUARD: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD"));
@@ -62,7 +62,7 @@ type Header = elf::FileHeader64<LE>;
 
 /// One load segment of the blob, relative to the blob's base.
 #[derive(Clone)]
-pub struct Segment {
+pub struct BlobSegment {
     /// Page aligned.
     pub offset: u64,
     pub bytes: Vec<u8>,
@@ -84,7 +84,7 @@ pub struct RtFunction {
 #[derive(Debug, Clone)]
 pub struct Blob {
     /// By ascending offset.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<BlobSegment>,
     entry: u64,
     info: u64,
     /// Which segment holds the module info.
@@ -109,14 +109,14 @@ pub struct PlacedSegment {
 
 /// The blob at its place in an output.
 #[derive(Debug, Clone)]
-pub struct Placed {
+pub struct PlacedBlob {
     /// By ascending address.
     pub segments: Vec<PlacedSegment>,
     /// The output's entry point.
     pub entry: Vaddr,
 }
 
-impl fmt::Debug for Segment {
+impl fmt::Debug for BlobSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}+{:#x} ({} bytes, flags {})", self.offset, self.mem_bytes, self.bytes.len(), self.flags)
     }
@@ -141,10 +141,10 @@ impl Blob {
     ///
     /// # Errors
     /// As [`Blob::embedded`].
-    pub fn of(access: Access) -> Result<Self> {
+    pub fn of(access: AccessMode) -> Result<Self> {
         Blob::parse(match access {
-            Access::Tests => BLOB,
-            Access::Guard => BLOB_GUARD,
+            AccessMode::Tests => BLOB,
+            AccessMode::Guard => BLOB_GUARD,
         })
     }
 
@@ -152,10 +152,10 @@ impl Blob {
     ///
     /// # Errors
     /// As [`Blob::embedded`].
-    pub fn with_instruments(access: Access) -> Result<Self> {
+    pub fn with_instruments(access: AccessMode) -> Result<Self> {
         Blob::parse(match access {
-            Access::Tests => BLOB_INSTRUMENTS,
-            Access::Guard => BLOB_GUARD_INSTRUMENTS,
+            AccessMode::Tests => BLOB_INSTRUMENTS,
+            AccessMode::Guard => BLOB_GUARD_INSTRUMENTS,
         })
     }
 
@@ -180,17 +180,17 @@ impl Blob {
 
     /// Call-frame information of the blob at link-time address `at`: a section `.debug_frame`. None: it is not understood, or there is none.
     pub fn frames(&self, at: Vaddr) -> Option<Vec<u8>> {
-        let behind = |s: &Segment, va: Vaddr| va.0.checked_sub(s.offset).filter(|&far| far < s.bytes.len() as u64);
+        let behind = |s: &BlobSegment, va: Vaddr| va.0.checked_sub(s.offset).filter(|&far| far < s.bytes.len() as u64);
         let tail = |va| self.segments.iter().find_map(|s| Some(&s.bytes[behind(s, va)? as usize..]));
         let eh_frame = Section { at: Vaddr(self.frames.0), bytes: &self.frames.1 };
-        debug_frame::of_moved(&Input { eh_frame, tail: &tail, text: None, got: None }, at.0)
+        debug_frame::of_moved(&FrameInput { eh_frame, tail: &tail, text: None, got: None }, at.0)
     }
 
     /// The blob's segments at link-time address `at`, with the module info written in.
     ///
     /// # Panics
     /// `at` is not page aligned, or `info` is not the file image of a module info (see [`module_info_bytes`]).
-    pub fn place(&self, at: Vaddr, info: &[u8]) -> Placed {
+    pub fn place(&self, at: Vaddr, info: &[u8]) -> PlacedBlob {
         assert!(at.0.is_multiple_of(PAGE_BYTES), "the runtime must be placed at a page boundary");
         let mut segments: Vec<_> = self
             .segments
@@ -205,7 +205,7 @@ impl Blob {
         let holder = &mut segments[self.info_segment];
         let slot = (at + self.info - holder.va) as usize;
         holder.bytes[slot..slot + MODULE_INFO_BYTES].copy_from_slice(info);
-        Placed { segments, entry: at + self.entry }
+        PlacedBlob { segments, entry: at + self.entry }
     }
 }
 
@@ -227,7 +227,7 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
         return Err("not a position-independent x86-64 file".into());
     }
     let phdrs = header.program_headers(LE, data).map_err(text)?;
-    let mut segments: Vec<Segment> = Vec::new();
+    let mut segments: Vec<BlobSegment> = Vec::new();
     for p in phdrs {
         match p.p_type(LE) {
             elf::PT_INTERP => return Err("it has an interpreter".into()),
@@ -271,7 +271,7 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
     }
     let entry = entry.ok_or("it has no entry symbol")?;
     let info = info.ok_or("it has no module info symbol")?;
-    let holds_info = |s: &Segment| {
+    let holds_info = |s: &BlobSegment| {
         s.flags & PF_W != 0 && info >= s.offset && info + MODULE_INFO_BYTES as u64 <= s.offset + s.bytes.len() as u64
     };
     let info_segment = segments.iter().position(holds_info).ok_or("its module info has no bytes in the file")?;
@@ -285,7 +285,7 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
 }
 
 /// A load segment, extended downwards to its page boundary.
-fn segment(p: &elf::ProgramHeader64<LE>, data: &[u8], previous: Option<&Segment>) -> Parsed<Segment> {
+fn segment(p: &elf::ProgramHeader64<LE>, data: &[u8], previous: Option<&BlobSegment>) -> Parsed<BlobSegment> {
     let content = p.data(LE, data).map_err(|()| "a segment lies outside the file")?;
     let offset = p.p_vaddr(LE) / PAGE_BYTES * PAGE_BYTES;
     if previous.is_some_and(|s| (s.offset + s.mem_bytes).next_multiple_of(PAGE_BYTES) > offset) {
@@ -297,11 +297,11 @@ fn segment(p: &elf::ProgramHeader64<LE>, data: &[u8], previous: Option<&Segment>
     let filler = if flags & PF_X != 0 { 0xcc } else { 0 };
     let mut bytes = vec![filler; lead];
     bytes.extend_from_slice(content);
-    Ok(Segment { offset, bytes, mem_bytes: lead as u64 + p.p_memsz(LE), flags })
+    Ok(BlobSegment { offset, bytes, mem_bytes: lead as u64 + p.p_memsz(LE), flags })
 }
 
 /// Checks what the self-relocation relies on.
-fn check_dynamic(phdrs: &[elf::ProgramHeader64<LE>], data: &[u8], segments: &[Segment]) -> Parsed<()> {
+fn check_dynamic(phdrs: &[elf::ProgramHeader64<LE>], data: &[u8], segments: &[BlobSegment]) -> Parsed<()> {
     let malformed = || "its dynamic section is malformed".to_owned();
     let dynamic = phdrs
         .iter()

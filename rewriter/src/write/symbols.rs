@@ -15,7 +15,7 @@ use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::read::exports::SYM_BYTES;
 use crate::read::image::Image;
-use crate::write::new_code::layout::Placed;
+use crate::write::new_code::layout::PlacedCode;
 use crate::write::runtime_blob::RtFunction;
 use object::LittleEndian as LE;
 use object::elf::{FileHeader64, SHF_ALLOC, SHN_ABS, SHT_DYNSYM, SHT_SYMTAB, SectionHeader64, Sym64};
@@ -47,7 +47,7 @@ fn cold_name(function: &[u8]) -> Vec<u8> {
 }
 
 /// New address and size of the code that stood at `[va, va + bytes)`.
-pub(super) fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
+pub(super) fn moved(insns: &Insns, placed: &PlacedCode, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
     let id = insns.at(va)?;
     let start = placed.begin(id);
     if bytes == 0 {
@@ -59,7 +59,7 @@ pub(super) fn moved(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Op
 }
 
 /// Address and size of the full version of the function at `[va, va + bytes)`, if it has one.
-pub(super) fn full_version(insns: &Insns, placed: &Placed, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
+pub(super) fn full_version(insns: &Insns, placed: &PlacedCode, va: Vaddr, bytes: u64) -> Option<(Vaddr, u64)> {
     let first = insns.at(va)?;
     let last = InsnId(insns.main_before(Vaddr(va.0.checked_add(bytes)?)).checked_sub(1)? as u32);
     let versions = &placed.versions;
@@ -81,7 +81,7 @@ fn exported<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64)>> {
 }
 
 /// A symbol table.
-pub struct Symbols {
+pub struct SymbolTable {
     /// Entries.
     pub table: Vec<u8>,
     /// Their names. None: nothing can be added to them.
@@ -96,10 +96,10 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
 }
 
-impl Symbols {
+impl SymbolTable {
     /// The functions that a stripped file exports, at old addresses and by all their names.
-    pub fn of_exports(image: &Image, insns: &Insns) -> Symbols {
-        let mut all = Symbols { table: vec![0; SYM_BYTES], names: Some(vec![0]) };
+    pub fn of_exports(image: &Image, insns: &Insns) -> SymbolTable {
+        let mut all = SymbolTable { table: vec![0; SYM_BYTES], names: Some(vec![0]) };
         let mut named = HashSet::new();
         for (name, va, bytes) in exported(image).unwrap_or_default() {
             if insns.at(va).is_some() {
@@ -119,7 +119,7 @@ impl Symbols {
         image: &Image,
         sections: &[SectionHeader64<LE>],
         name: impl Fn(usize) -> String,
-    ) -> Option<(Symbols, u32)> {
+    ) -> Option<(SymbolTable, u32)> {
         let data = image.debug_file?;
         let all = FileHeader64::<LE>::parse(data).ok()?.sections(LE, data).ok()?;
         let symtab = all.iter().find(|s| s.sh_type.get(LE) == SHT_SYMTAB)?;
@@ -146,7 +146,7 @@ impl Symbols {
             }
         }
         let names = Some(strings.data(LE, data).ok()?.to_vec());
-        Some((Symbols { table, names }, symtab.sh_info.get(LE)))
+        Some((SymbolTable { table, names }, symtab.sh_info.get(LE)))
     }
 
     fn append(&mut self, name: &[u8], kind: u8, section: u16, va: Vaddr, bytes: u64) {
@@ -164,7 +164,14 @@ impl Symbols {
     /// Moves the symbols of code, and adds those of cold code and, at `loaded`, where the dynamic loader enters the program, the one at which gdb
     /// looks for shared libraries in a program without PT_INTERP (`solib_break_names` in its `solib-svr4.c`): all initial libraries
     /// are there. `new_text`: index of the section of new code, which that of cold code follows.
-    pub fn relocate(&mut self, image: &Image, insns: &Insns, placed: &Placed, new_text: u16, loaded: Option<Vaddr>) {
+    pub fn relocate(
+        &mut self,
+        image: &Image,
+        insns: &Insns,
+        placed: &PlacedCode,
+        new_text: u16,
+        loaded: Option<Vaddr>,
+    ) {
         // One name for each function.
         let mut cold: BTreeMap<Vaddr, (u32, u64)> = BTreeMap::new();
         for sym in self.table.chunks_exact_mut(SYM_BYTES) {

@@ -47,7 +47,7 @@ impl ReadOnly<'_, '_> {
 }
 
 /// Where a table is.
-pub(super) struct Written {
+pub(super) struct WrittenTable {
     pub codes: Vaddr,
     pub code_bytes: u64,
     pub heads: Vaddr,
@@ -55,15 +55,15 @@ pub(super) struct Written {
     pub rows: u64,
 }
 
-impl Written {
+impl WrittenTable {
     /// There is no such table.
-    pub(super) fn none() -> Written {
-        Written { codes: Vaddr(0), code_bytes: 0, heads: Vaddr(0), end: Vaddr(0), rows: 0 }
+    pub(super) fn none() -> WrittenTable {
+        WrittenTable { codes: Vaddr(0), code_bytes: 0, heads: Vaddr(0), end: Vaddr(0), rows: 0 }
     }
 }
 
 /// Writes the restart table: `rows` by rising address. Its form is that of [`blizzard_contract::restarts`].
-pub(super) fn write_restarts(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item = Restart>) -> Written {
+pub(super) fn write_restarts(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item = Restart>) -> WrittenTable {
     let codes = ro.reserve(4, 0);
     let mut heads = Vec::new();
     let (mut count, mut code_bytes) = (0, 0);
@@ -83,11 +83,11 @@ pub(super) fn write_restarts(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item
     for head in heads {
         [head.check, head.at].iter().for_each(|word| ro.file.extend(&word.to_le_bytes()));
     }
-    Written { codes, code_bytes: code_bytes.into(), heads: heads_va, end: ro.next(1), rows: count as u64 }
+    WrittenTable { codes, code_bytes: code_bytes.into(), heads: heads_va, end: ro.next(1), rows: count as u64 }
 }
 
 /// Writes the trap map: `rows` by rising old address. Its form is that of [`blizzard_contract::trap_map`].
-pub(super) fn write_trap_map(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item = TrapEntry>) -> Written {
+pub(super) fn write_trap_map(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item = TrapEntry>) -> WrittenTable {
     let codes = ro.reserve(8, 0);
     let mut heads = Vec::new();
     let (mut count, mut code_bytes) = (0, 0);
@@ -107,5 +107,5 @@ pub(super) fn write_trap_map(ro: &mut ReadOnly<'_, '_>, rows: impl Iterator<Item
     for head in heads {
         [head.old, head.new, head.at].iter().for_each(|word| ro.file.extend(&word.to_le_bytes()));
     }
-    Written { codes, code_bytes: code_bytes.into(), heads: heads_va, end: ro.next(1), rows: count as u64 }
+    WrittenTable { codes, code_bytes: code_bytes.into(), heads: heads_va, end: ro.next(1), rows: count as u64 }
 }

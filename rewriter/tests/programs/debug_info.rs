@@ -1,6 +1,6 @@
 //! Debuggers and backtraces find in a rewritten program what they find in the original: lines, locals, libraries.
 
-use blizzard::base::options::{Access, Options};
+use blizzard::base::options::{AccessMode, Options};
 use blizzard::pipeline;
 use blizzard_test_harness::executable;
 use blizzard_test_harness::tool;
@@ -175,7 +175,7 @@ fn another_code_has_another_build_id() {
     let id = |bytes: &[u8]| object::File::parse(bytes).unwrap().build_id().unwrap().unwrap().to_vec();
     let (old, new) = (std::fs::read(old).unwrap(), std::fs::read(new).unwrap());
     assert_eq!((id(&old).len(), id(&new).len()), (20, 20));
-    let other = pipeline::rewrite(&old, "f", &Options { access: Access::Guard, ..Options::default() }).unwrap();
+    let other = pipeline::rewrite(&old, "f", &Options { access: AccessMode::Guard, ..Options::default() }).unwrap();
     assert!(id(&old) != id(&new) && id(&new) != id(&other.bytes));
     assert_eq!(id(&new), id(&pipeline::rewrite(&old, "f", &Options::tests()).unwrap().bytes));
 }

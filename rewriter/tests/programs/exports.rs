@@ -2,7 +2,7 @@
 //! the audit finds what would let them differ.
 
 use crate::sources::{self, SharedProgram};
-use blizzard::base::options::{Access, Checks, Options, Poll};
+use blizzard::base::options::{AccessMode, Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::reports::audit::verify_with;
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -265,7 +265,7 @@ fn the_audit_finds_symbols_that_are_no_full_versions() {
     let source = "int one(int *p) { return p[3] + 1; }\nint two(int *p, int k) { int sum = 0; while (k--) sum += p[k]; return sum; }\n\
                   int three(int *p) { return p[5] + one(p); }\nint four(int *p) { return two(p, 3) + 1; }\n";
     let input = compile(source, &folder.path().join("lib.so"), &["-shared", "-fPIC"]);
-    let options = Options { access: Access::Guard, ..Options::default() };
+    let options = Options { access: AccessMode::Guard, ..Options::default() };
     let output = pipeline::rewrite_library(&*input, "lib.so", &options).unwrap().bytes;
     let open = |file: &[u8]| verify_with(file, "lib.so", Some(&input)).unwrap().open;
     assert!(open(&output).is_empty(), "{:?}", open(&output));

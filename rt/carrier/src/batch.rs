@@ -47,21 +47,21 @@ pub struct Receipt {
 
 /// A batch while it is written.
 #[derive(Debug)]
-pub struct Writer {
+pub struct BatchWriter {
     bytes: Vec<u8>,
     receipts: u16,
     messages: u16,
 }
 
-impl Writer {
+impl BatchWriter {
     /// An empty batch in that buffer. Receipts come first.
-    pub fn new(mut bytes: Vec<u8>, secret: &Secret, host: u16, number: u64) -> Writer {
+    pub fn new(mut bytes: Vec<u8>, secret: &Secret, host: u16, number: u64) -> BatchWriter {
         bytes.clear();
         bytes.extend_from_slice(secret);
         bytes.extend_from_slice(&host.to_le_bytes());
         bytes.extend_from_slice(&[0; 6]);
         bytes.extend_from_slice(&number.to_le_bytes());
-        Writer { bytes, receipts: 0, messages: 0 }
+        BatchWriter { bytes, receipts: 0, messages: 0 }
     }
 
     /// Whether another receipt or message, of any length, has room.
@@ -108,7 +108,7 @@ impl Writer {
 
 /// Why a batch is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum BatchRefusal {
     /// It does not show the run's secret.
     Stranger,
     /// It is of no host of the run but this one, or its number is not the next one.
@@ -119,7 +119,7 @@ pub enum Refusal {
     Nodes,
 }
 
-impl Refusal {
+impl BatchRefusal {
     /// How many kinds there are.
     pub const KINDS: usize = 4;
 }
@@ -178,35 +178,35 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// It is not.
-    pub fn read(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Batch<'a>, Refusal> {
+    pub fn read(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Batch<'a>, BatchRefusal> {
         let differs = |secret: &[u8]| secret.iter().zip(expected.secret).fold(0, |all, (a, b)| all | (a ^ b)) != 0;
         if bytes.len() < HEADER_BYTES || differs(&bytes[..SECRET_BYTES]) {
-            return Err(Refusal::Stranger);
+            return Err(BatchRefusal::Stranger);
         }
         let host = usize::from(u16_at(bytes, 16));
         let (Some(theirs), Some(ours)) = (expected.hosts.get(host), expected.hosts.get(expected.me)) else {
-            return Err(Refusal::Sender);
+            return Err(BatchRefusal::Sender);
         };
         if host == expected.me || expected.received.get(host) != Some(&u64_at(bytes, 24)) {
-            return Err(Refusal::Sender);
+            return Err(BatchRefusal::Sender);
         }
         let (messages, receipts) = (usize::from(u16_at(bytes, 18)), usize::from(u16_at(bytes, 20)));
         let Some((receipts, mut rest)) = bytes[HEADER_BYTES..].split_at_checked(receipts * RECEIPT_BYTES) else {
-            return Err(Refusal::Form);
+            return Err(BatchRefusal::Form);
         };
         let batch = Batch { host, receipts, messages: rest };
         if batch.receipts().any(|r| !ours.contains(&r.pair.from) || !theirs.contains(&r.pair.to)) {
-            return Err(Refusal::Nodes);
+            return Err(BatchRefusal::Nodes);
         }
         for _ in 0..messages {
-            let length = message_bytes(rest).ok_or(Refusal::Form)?;
+            let length = message_bytes(rest).ok_or(BatchRefusal::Form)?;
             let pair = pair_at(rest);
             if !theirs.contains(&pair.from) || !ours.contains(&pair.to) {
-                return Err(Refusal::Nodes);
+                return Err(BatchRefusal::Nodes);
             }
             rest = &rest[length..];
         }
-        if rest.is_empty() { Ok(batch) } else { Err(Refusal::Form) }
+        if rest.is_empty() { Ok(batch) } else { Err(BatchRefusal::Form) }
     }
 
     /// What has arrived there.
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn written() -> Vec<u8> {
-        let mut batch = Writer::new(vec![1, 2, 3], &SECRET, 1, 6);
+        let mut batch = BatchWriter::new(vec![1, 2, 3], &SECRET, 1, 6);
         batch.receipt(Receipt { pair: Pair { from: 0, to: 3 }, arrived: u32::MAX });
         for n in 0..5 {
             batch.message(Pair { from: 3, to: 1 }, &message(n));
@@ -254,7 +254,7 @@ mod tests {
         batch.finish()
     }
 
-    fn read(bytes: &[u8]) -> Result<Batch<'_>, Refusal> {
+    fn read(bytes: &[u8]) -> Result<Batch<'_>, BatchRefusal> {
         Batch::read(bytes, &Expected { secret: &SECRET, hosts: &[0..2, 2..4, 4..5], me: 0, received: &[0, 6, 0] })
     }
 
@@ -270,19 +270,19 @@ mod tests {
     #[test]
     fn what_a_host_may_not_say_is_refused() {
         type Damage = fn(&mut Vec<u8>);
-        let cases: [(Refusal, Damage); 12] = [
-            (Refusal::Stranger, |b| b.truncate(31)),
-            (Refusal::Stranger, |b| b[15] ^= 1),
-            (Refusal::Sender, |b| b[16] = 0),
-            (Refusal::Sender, |b| b[16] = 3),
-            (Refusal::Sender, |b| b[24] = 5),
-            (Refusal::Form, |b| b[18] += 1),
-            (Refusal::Form, |b| b[18] -= 1),
-            (Refusal::Form, |b| b[21] = 0xff),
-            (Refusal::Form, |b| b.truncate(b.len() - 1)),
-            (Refusal::Nodes, |b| b[32] = 2),
-            (Refusal::Nodes, |b| b[40] = 4),
-            (Refusal::Nodes, |b| b[42] = 2),
+        let cases: [(BatchRefusal, Damage); 12] = [
+            (BatchRefusal::Stranger, |b| b.truncate(31)),
+            (BatchRefusal::Stranger, |b| b[15] ^= 1),
+            (BatchRefusal::Sender, |b| b[16] = 0),
+            (BatchRefusal::Sender, |b| b[16] = 3),
+            (BatchRefusal::Sender, |b| b[24] = 5),
+            (BatchRefusal::Form, |b| b[18] += 1),
+            (BatchRefusal::Form, |b| b[18] -= 1),
+            (BatchRefusal::Form, |b| b[21] = 0xff),
+            (BatchRefusal::Form, |b| b.truncate(b.len() - 1)),
+            (BatchRefusal::Nodes, |b| b[32] = 2),
+            (BatchRefusal::Nodes, |b| b[40] = 4),
+            (BatchRefusal::Nodes, |b| b[42] = 2),
         ];
         for (n, (refusal, damage)) in cases.into_iter().enumerate() {
             let mut bytes = written();
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_room_until_it_is_full() {
-        let mut batch = Writer::new(Vec::new(), &SECRET, 0, 0);
+        let mut batch = BatchWriter::new(Vec::new(), &SECRET, 0, 0);
         assert!(batch.is_empty());
         while batch.has_room() {
             batch.message(Pair { from: 0, to: 2 }, &message(0));

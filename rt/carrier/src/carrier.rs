@@ -1,7 +1,7 @@
 //! The thread that carries.
 //!
 //! Purpose: stands in for the nodes of all other hosts. Input: the region of this host, the hosts of the run, where their carriers are. Output: messages in rings;
-//! [`Event`]s. The stand-in's end of a pair is the same [`Ends`] that a node has.
+//! [`CarrierEvent`]s. The stand-in's end of a pair is the same [`Ends`] that a node has.
 //!
 //! It spins while something happens, then yields, then sleeps, as a node does ([`blizzard_rt::transport::settings`]). Nodes see that in the context pages of the nodes
 //! it stands in for: spinning or sleeping, never running. They have no process number, so nobody waits for a sign of life of them: each carrier looks after the
@@ -9,21 +9,21 @@
 //!
 //! **Invariants**: only this thread has the stand-ins' ends and the network; what is taken out of a ring is sent, and what has come is kept until its ring has room.
 
-use crate::batch::{Batch, Expected, Pair, Receipt, Refusal, Secret, Writer};
+use crate::batch::{Batch, BatchRefusal, BatchWriter, Expected, Pair, Receipt, Secret};
 use crate::bells::{self, Waker};
 use crate::ucx::library::Library;
 use crate::ucx::worker::Worker;
-use crate::window::{Incoming, Outgoing, window};
+use crate::window::{Outgoing, ReceiveWindow, window};
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
 use blizzard_rt::kernel::sys;
-use blizzard_rt::memory::region::{Context, Region};
+use blizzard_rt::memory::region::{ContextPage, Region};
 use blizzard_rt::transport::interface::{Urgency, Wire};
 use blizzard_rt::transport::message::Message;
-use blizzard_rt::transport::peers::watch::{Attention, Silent, Verdict, Watch};
+use blizzard_rt::transport::peers::watch::{Attention, PeerVerdict, PeerWatch, Silent};
 use blizzard_rt::transport::rings::doorbell::Word;
 use blizzard_rt::transport::rings::ends::Ends;
-use blizzard_rt::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins, Waiting};
+use blizzard_rt::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins, WaitSettings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ const LOOKS_UNTIMED: u32 = 64;
 
 /// What a carrier carries for.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct CarrierPlan {
     /// The region of this host.
     pub region: RawFd,
     /// The nodes of each host.
@@ -68,7 +68,7 @@ pub struct Plan {
 
 /// What whoever has started a carrier is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum CarrierEvent {
     /// Every other host has been heard.
     Connected,
     /// Nothing goes to or comes from that host any more.
@@ -81,18 +81,18 @@ pub enum Event {
 
 /// What a carrier has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CarrierCounts {
     pub batches_sent: u64,
     pub batches_received: u64,
     pub messages_sent: u64,
     pub messages_received: u64,
-    /// Refused batches by [`Refusal`], and those whose receipts or windows do not fit.
-    pub refused: [u64; Refusal::KINDS + 1],
+    /// Refused batches by [`BatchRefusal`], and those whose receipts or windows do not fit.
+    pub refused: [u64; BatchRefusal::KINDS + 1],
     /// What had no form that a carrier sends.
     pub strange: u64,
 }
 
-impl Counts {
+impl CarrierCounts {
     /// What was refused: why, and how many batches or parts of them. Only what was.
     pub fn refusals(&self) -> Vec<(&'static str, u64)> {
         let why = [
@@ -131,7 +131,7 @@ pub struct Carrier {
     orders: Sender<Order>,
     stop: Arc<AtomicBool>,
     waker: Waker,
-    thread: JoinHandle<Counts>,
+    thread: JoinHandle<CarrierCounts>,
 }
 
 impl Carrier {
@@ -139,7 +139,7 @@ impl Carrier {
     ///
     /// # Errors
     /// UCX is not there, or finds no network; the region is not one.
-    pub fn start(plan: Plan, tell: impl Fn(Event) + Send + 'static) -> Result<Carrier, String> {
+    pub fn start(plan: CarrierPlan, tell: impl Fn(CarrierEvent) + Send + 'static) -> Result<Carrier, String> {
         let (orders, to_thread) = mpsc::channel();
         let (ready, opened) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -160,7 +160,7 @@ impl Carrier {
                 }
                 Err(why) => {
                     let _ = ready.send(Err(why));
-                    return Counts::default();
+                    return CarrierCounts::default();
                 }
             };
             carry(&plan, worker, &to_thread, &stop_it, &wake_it, &tell)
@@ -186,7 +186,7 @@ impl Carrier {
     }
 
     /// Ends it; what is under way is lost.
-    pub fn stop(self) -> Counts {
+    pub fn stop(self) -> CarrierCounts {
         self.stop.store(true, Ordering::SeqCst);
         drop(self.orders);
         self.waker.wake();
@@ -213,16 +213,16 @@ pub fn processors_of_host() -> u32 {
 
 /// Maps the region, connects and carries until `stop`.
 fn carry(
-    plan: &Plan,
+    plan: &CarrierPlan,
     worker: Worker,
     orders: &Receiver<Order>,
     stop: &Arc<AtomicBool>,
     waker: &Waker,
-    tell: &dyn Fn(Event),
-) -> Counts {
+    tell: &dyn Fn(CarrierEvent),
+) -> CarrierCounts {
     let failed = |why: String| {
-        tell(Event::Failed(why));
-        Counts::default()
+        tell(CarrierEvent::Failed(why));
+        CarrierCounts::default()
     };
     let region = match Region::map(plan.region) {
         Ok(region) => region,
@@ -232,7 +232,7 @@ fn carry(
     if let Err(e) = state.stand_in(&region, waker, stop) {
         return failed(e);
     }
-    let Ok(Order::Connect(addresses)) = orders.recv() else { return Counts::default() };
+    let Ok(Order::Connect(addresses)) = orders.recv() else { return CarrierCounts::default() };
     for (host, address) in addresses.iter().enumerate().filter(|&(host, _)| host != plan.me) {
         match state.worker.connect(address) {
             Ok(peer) => {
@@ -240,8 +240,8 @@ fn carry(
                 state.host_of_peer.push(host);
             }
             Err(why) => {
-                tell(Event::Lost { host, why });
-                return Counts::default();
+                tell(CarrierEvent::Lost { host, why });
+                return CarrierCounts::default();
             }
         }
     }
@@ -257,7 +257,7 @@ struct Lane {
     /// From the node here, and to the node here.
     going: Pair,
     outgoing: Outgoing,
-    incoming: Incoming,
+    incoming: ReceiveWindow,
     /// What has come and is not in the ring.
     held: VecDeque<Message>,
 }
@@ -278,7 +278,7 @@ struct Host {
 }
 
 struct State<'a> {
-    plan: &'a Plan,
+    plan: &'a CarrierPlan,
     worker: Worker,
     lanes: Vec<Lane>,
     hosts: Vec<Range<u16>>,
@@ -291,18 +291,18 @@ struct State<'a> {
     holding: Vec<usize>,
     /// By node of this host: a lane of it that has got a message since it was told.
     told: Vec<Option<usize>>,
-    watches: Vec<Watch>,
+    watches: Vec<PeerWatch>,
     attention: Attention,
     now_ns: u64,
     limit_ms: u64,
     window: u32,
     /// The context pages of the nodes of other hosts.
-    others: Vec<Context>,
-    counts: Counts,
+    others: Vec<ContextPage>,
+    counts: CarrierCounts,
 }
 
 impl<'a> State<'a> {
-    fn new(plan: &'a Plan, region: &Region, worker: Worker) -> State<'a> {
+    fn new(plan: &'a CarrierPlan, region: &Region, worker: Worker) -> State<'a> {
         let header = region.header();
         let mut peers: Vec<Host> = plan.hosts.iter().map(|_| Host::default()).collect();
         let mut lanes = Vec::new();
@@ -314,7 +314,7 @@ impl<'a> State<'a> {
                 // SAFETY: nodes of the region; the stand-in of `to` is this thread alone; the region is never unmapped.
                 let ends = unsafe { Ends::open(region, node(to), node(from)) };
                 peers[host].lanes.push(lanes.len());
-                let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
+                let (outgoing, incoming) = (Outgoing::default(), ReceiveWindow::default());
                 lanes.push(Lane { ends, going: Pair { from, to }, outgoing, incoming, held: VecDeque::new() });
             }
         }
@@ -329,13 +329,13 @@ impl<'a> State<'a> {
             sent: vec![0; plan.hosts.len()],
             holding: Vec::new(),
             told: vec![None; here.len()],
-            watches: vec![Watch::default(); here.len()],
+            watches: vec![PeerWatch::default(); here.len()],
             attention: Attention::default(),
             now_ns: 0,
             limit_ms: header.peer_timeout_ms.into(),
             window: window(header.ring_slots),
             others: others().flat_map(|(_, theirs)| theirs.clone()).map(|n| region.context(node(n))).collect(),
-            counts: Counts::default(),
+            counts: CarrierCounts::default(),
         }
     }
 
@@ -361,9 +361,9 @@ impl<'a> State<'a> {
         AtomicU32::full_fence();
     }
 
-    fn run(&mut self, orders: &Receiver<Order>, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(Event)) {
+    fn run(&mut self, orders: &Receiver<Order>, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(CarrierEvent)) {
         let threads = self.hosts[self.plan.me].len() as u32 + 1;
-        let waiting = Waiting::new(threads, self.plan.processors);
+        let waiting = WaitSettings::new(threads, self.plan.processors);
         let (mut spins, mut yields) = (Spins::new(&waiting), Attempts::FRESH);
         let (mut looks, mut yielded, mut untimed) = (0, 0, LOOKS_UNTIMED);
         let mut is_connected = false;
@@ -379,7 +379,7 @@ impl<'a> State<'a> {
                 }
                 if !is_connected && self.others().all(|host| self.peers[host].has_been_heard) {
                     is_connected = true;
-                    tell(Event::Connected);
+                    tell(CarrierEvent::Connected);
                 }
             }
             if self.step(tell) {
@@ -433,7 +433,7 @@ impl<'a> State<'a> {
     }
 
     /// Moves what there is, in both directions; whether there was anything.
-    fn step(&mut self, tell: &dyn Fn(Event)) -> bool {
+    fn step(&mut self, tell: &dyn Fn(CarrierEvent)) -> bool {
         let mut busy = false;
         while self.worker.progress() {
             busy = true;
@@ -460,9 +460,9 @@ impl<'a> State<'a> {
         busy
     }
 
-    fn lose(&mut self, host: usize, why: String, tell: &dyn Fn(Event)) {
+    fn lose(&mut self, host: usize, why: String, tell: &dyn Fn(CarrierEvent)) {
         if !std::mem::replace(&mut self.peers[host].is_lost, true) {
-            tell(Event::Lost { host, why });
+            tell(CarrierEvent::Lost { host, why });
         }
     }
 
@@ -489,7 +489,7 @@ impl<'a> State<'a> {
         };
         for Receipt { pair, arrived } in batch.receipts() {
             if !lanes[lane_of(pair.from, pair.to)].outgoing.arrived(arrived) {
-                counts.refused[Refusal::KINDS] += 1;
+                counts.refused[BatchRefusal::KINDS] += 1;
             }
         }
         for (pair, message) in batch.messages() {
@@ -505,7 +505,7 @@ impl<'a> State<'a> {
                 lane.held.push_back(message);
             } else {
                 // No carrier sends more than its window.
-                counts.refused[Refusal::KINDS] += 1;
+                counts.refused[BatchRefusal::KINDS] += 1;
             }
         }
     }
@@ -557,7 +557,7 @@ impl<'a> State<'a> {
         if !beat && !to.lanes.iter().any(|&number| is_due(&lanes[number]) || is_ready(&lanes[number])) {
             return Ok(false);
         }
-        let mut batch = Writer::new(worker.buffer(to.peer), &plan.secret, plan.me as u16, self.sent[host]);
+        let mut batch = BatchWriter::new(worker.buffer(to.peer), &plan.secret, plan.me as u16, self.sent[host]);
         for &number in &to.lanes {
             let lane = &mut lanes[number];
             // All that the other side does not know: the next batch may be long in coming.
@@ -591,7 +591,7 @@ impl<'a> State<'a> {
     }
 
     /// Looks after the nodes of this host and after the other hosts; how long the carrier may sleep.
-    fn look_around(&mut self, tell: &dyn Fn(Event)) -> u64 {
+    fn look_around(&mut self, tell: &dyn Fn(CarrierEvent)) -> u64 {
         self.now_ns = self.attention.look(sys::monotonic_ns());
         let mut longest_ns = LOOK_NS;
         let here = self.hosts[self.plan.me].clone();
@@ -600,12 +600,12 @@ impl<'a> State<'a> {
             let Some(lane) = self.lanes.iter().find(|lane| lane.going.from == node) else { continue };
             let state = lane.ends.state();
             match self.watches[at].look(state, self.now_ns, self.limit_ms) {
-                Verdict::Nothing => {}
-                Verdict::Silent { for_ms } => {
+                PeerVerdict::Nothing => {}
+                PeerVerdict::Silent { for_ms } => {
                     let id = NodeId::new(node.into()).expect("a node of the region");
-                    tell(Event::Node { node, why: Silent { node: id, pid: state.pid, for_ms }.to_string() });
+                    tell(CarrierEvent::Node { node, why: Silent { node: id, pid: state.pid, for_ms }.to_string() });
                 }
-                Verdict::Unanswered { call, again_ns } => {
+                PeerVerdict::Unanswered { call, again_ns } => {
                     longest_ns = longest_ns.min(again_ns);
                     if call {
                         lane.ends.call();
@@ -615,7 +615,10 @@ impl<'a> State<'a> {
         }
         if let Some(lane) = self.lanes.iter().find(|lane| !lane.ends.is_sound()) {
             let Pair { from, to } = lane.going;
-            tell(Event::Node { node: from, why: format!("the ring between nodes {from} and {to} was overwritten") });
+            tell(CarrierEvent::Node {
+                node: from,
+                why: format!("the ring between nodes {from} and {to} was overwritten"),
+            });
         }
         for host in self.others() {
             let Host { sent_ns, heard_ns, is_lost, has_been_heard, peer, .. } = self.peers[host];

@@ -43,7 +43,7 @@ pub struct ByteObject {
 /// What of `pmix_value_t`'s union is used; as large as the largest member.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub union Data {
+pub union PmixData {
     pub flag: bool,
     pub uint32: u32,
     pub string: *mut c_char,
@@ -56,7 +56,7 @@ pub union Data {
 #[derive(Clone, Copy)]
 pub struct Value {
     pub kind: u16,
-    pub data: Data,
+    pub data: PmixData,
 }
 
 /// `pmix_info_t`
@@ -196,7 +196,7 @@ impl Job {
     /// The library's.
     pub fn put(&self, key: &CStr, bytes: &[u8]) -> Result<(), String> {
         let bo = ByteObject { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
-        let mut value = Value { kind: BYTE_OBJECT, data: Data { room: [0; 3] } };
+        let mut value = Value { kind: BYTE_OBJECT, data: PmixData { room: [0; 3] } };
         value.data.bo = bo;
         // SAFETY: the library copies the bytes, and does not write to them.
         let status = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut value) };
@@ -212,7 +212,7 @@ impl Job {
         for (to, from) in key.iter_mut().zip(COLLECT_DATA.to_bytes()) {
             *to = *from as c_char;
         }
-        let mut value = Value { kind: BOOL, data: Data { room: [0; 3] } };
+        let mut value = Value { kind: BOOL, data: PmixData { room: [0; 3] } };
         value.data.flag = true;
         let collect = Info { key, flags: 0, value };
         // SAFETY: structures of the header's form; no list of ranks: all.

@@ -47,12 +47,12 @@ impl Outgoing {
 
 /// The receiver's side of a pair.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Incoming {
+pub struct ReceiveWindow {
     arrived: u32,
     told: u32,
 }
 
-impl Incoming {
+impl ReceiveWindow {
     /// One more is in the ring.
     pub const fn arrived(&mut self) {
         self.arrived = self.arrived.wrapping_add(1);
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_window_is_under_way_at_most() {
         let window = window(2);
-        let (mut out, mut into) = (Outgoing { sent: u32::MAX - 3, arrived: u32::MAX - 3 }, Incoming::default());
+        let (mut out, mut into) = (Outgoing { sent: u32::MAX - 3, arrived: u32::MAX - 3 }, ReceiveWindow::default());
         (into.arrived, into.told) = (out.sent, out.sent);
         let mut sent = 0;
         for round in 0..100u32 {

@@ -1,9 +1,9 @@
 //! A host that has the run's secret and sends rubbish: what it may write to stays the rings of its own nodes, each refusal is counted, and the others go on.
 
 use blizzard_carrier::batch::{
-    BATCH_BYTES, Batch, Expected, MESSAGE_BYTES, Pair, Receipt, SECRET_BYTES, Secret, Writer,
+    BATCH_BYTES, Batch, BatchWriter, Expected, MESSAGE_BYTES, Pair, Receipt, SECRET_BYTES, Secret,
 };
-use blizzard_carrier::carrier::{Carrier, Event, Plan};
+use blizzard_carrier::carrier::{Carrier, CarrierEvent, CarrierPlan};
 use blizzard_carrier::ucx::library::Library;
 use blizzard_carrier::ucx::worker::Worker;
 use blizzard_contract::{CONTEXT_BYTES, RegionHeader};
@@ -52,7 +52,7 @@ fn bytes(file: &File, header: &RegionHeader) -> Vec<u8> {
 
 /// A batch of the host, as an honest one would send it.
 fn honest(host: usize, number: u64, random: &mut Random) -> Vec<u8> {
-    let mut batch = Writer::new(Vec::new(), &SECRET, host as u16, number);
+    let mut batch = BatchWriter::new(Vec::new(), &SECRET, host as u16, number);
     let pair =
         |random: &mut Random| Pair { from: HOSTS[host].start + random.below(2) as u16, to: random.below(2) as u16 };
     if random.below(3) == 0 {
@@ -112,7 +112,7 @@ fn rubbish_reaches_nobody() {
     header.peer_timeout_ms = 0;
     let file = region(&header);
     let (tell, events) = mpsc::channel();
-    let plan = Plan {
+    let plan = CarrierPlan {
         region: file.as_raw_fd(),
         hosts: HOSTS.to_vec(),
         me: 0,
@@ -127,7 +127,7 @@ fn rubbish_reaches_nobody() {
     carrier.connect(vec![Vec::new(), workers[0].address().unwrap(), workers[1].address().unwrap()]);
     let mut random = Random(0x5eed_0f27);
     for w in 0..2 {
-        let first = Writer::new(Vec::new(), &SECRET, w as u16 + 1, 0).finish();
+        let first = BatchWriter::new(Vec::new(), &SECRET, w as u16 + 1, 0).finish();
         workers[w].send(peers[w], first).unwrap();
     }
     let progress = |workers: &mut [Worker; 2]| {
@@ -138,7 +138,7 @@ fn rubbish_reaches_nobody() {
     };
     until(|| {
         progress(&mut workers);
-        events.try_recv().is_ok_and(|event| event == Event::Connected)
+        events.try_recv().is_ok_and(|event| event == CarrierEvent::Connected)
     });
 
     let before = bytes(&file, &header);
@@ -162,7 +162,7 @@ fn rubbish_reaches_nobody() {
         });
     }
     // The honest host is served behind all that.
-    let mut batch = Writer::new(Vec::new(), &SECRET, 1, 1);
+    let mut batch = BatchWriter::new(Vec::new(), &SECRET, 1, 1);
     let message = Message { incarnation: 77, handler: 1, source: 2, key: 0xfeed, ..Message::default() };
     batch.message(Pair { from: 2, to: 1 }, &message);
     workers[0].send(peers[0], batch.finish()).unwrap();

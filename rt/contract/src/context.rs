@@ -278,7 +278,7 @@ pub struct TrapPlace {
 impl TrapPlace {
     /// In [`TrapPlace::hits`]: a jump has taken the place of the trap byte.
     pub const JUMP: u32 = 1 << 31;
-    /// There: the number of the [`Kept`] that says why none has; 0: nobody has tried.
+    /// There: the number of the [`TrapKept`] that says why none has; 0: nobody has tried.
     pub const KEPT: u32 = 7 << Self::KEPT_SHIFT;
     /// There: how often, no more being counted where that is full.
     pub const HITS: u32 = (1 << Self::KEPT_SHIFT) - 1;
@@ -288,7 +288,7 @@ impl TrapPlace {
 /// Why a trap byte that is hit often stays.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum TrapKept {
     /// Data that look like trap bytes may follow.
     Data = 1,
     /// The program has asked for a filter of system calls.
@@ -303,7 +303,7 @@ pub enum Kept {
     Many,
 }
 
-impl Kept {
+impl TrapKept {
     const NAMES: [&str; 6] = ["data", "filter", "check", "room", "memory", "many"];
 
     /// In [`TrapPlace::hits`].
@@ -408,7 +408,7 @@ pub mod instrument {
     pub const LONGEST_PAUSES: usize = 2;
     /// Number of a planted bug, for the runtime that tests build with the feature `planted`; 0: none.
     pub const PLANTED: usize = 3;
-    /// Time-stamp counter at the end of each step of the last miss: `Step` of the runtime's instruments.
+    /// Time-stamp counter at the end of each step of the last miss: `MissStep` of the runtime's instruments.
     pub const STEPS: usize = 8;
 }
 

@@ -83,7 +83,7 @@ module_info! {
     /// `claim_count` entries of [`Claim`], sorted by `access`: accesses that other checks cover.
     claims_va,
     claim_count,
-    /// `region_count` entries of [`Region`], sorted, without overlaps.
+    /// `region_count` entries of [`CodeRegion`], sorted, without overlaps.
     regions_va,
     region_count,
     /// Restart table ([`crate::restarts`]): the codes of its rows, one [`RestartHead`] for each group of them, and how many rows it has.
@@ -124,7 +124,7 @@ pub const REDIRECTABLE: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// What the runtime puts in their place: `jmp` to what stands in front.
 pub const REDIRECTED: [u8; 2] = [0xeb, 0xf9];
 
-/// Name of the output section that holds [`Claim`]s and [`Region`]s.
+/// Name of the output section that holds [`Claim`]s and [`CodeRegion`]s.
 pub const CLAIMS_SECTION: &str = ".blizzard.claims";
 
 /// Why an access has no check of its own. Addresses are relative to [`ModuleInfo::new_base_va`]. For audits; nothing at run time uses it.
@@ -160,15 +160,15 @@ pub mod claim_reason {
 /// Addresses are relative to [`ModuleInfo::new_base_va`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct CodeRegion {
     pub start: u32,
     pub end: u32,
-    /// Where the chain of [`GroupRange`](super::GroupRange)s stands; with [`Region::MOVED`], where to go on.
+    /// Where the chain of [`GroupRange`](super::GroupRange)s stands; with [`CodeRegion::MOVED`], where to go on.
     pub group: u32,
 }
 
-impl Region {
-    /// In [`Region::group`]: what follows is no chain but the address of the same instruction in code that may be continued anywhere (the
+impl CodeRegion {
+    /// In [`CodeRegion::group`]: what follows is no chain but the address of the same instruction in code that may be continued anywhere (the
     /// stretch is part of a copy that tests made on the way there allow to do without checks). Its own region, if any, holds there.
     pub const MOVED: u32 = 1 << 31;
 }
@@ -231,7 +231,7 @@ pub struct RestartHead {
 }
 
 const _: () = {
-    assert!(size_of::<Claim>() == 12 && size_of::<Region>() == 12);
+    assert!(size_of::<Claim>() == 12 && size_of::<CodeRegion>() == 12);
     assert!(size_of::<TrapHead>() == 12 && size_of::<RestartHead>() == 8);
     assert!(size_of::<ModuleInfo>() == 8 * ModuleInfo::WORDS);
 };

@@ -41,10 +41,12 @@ impl<'x> Restarts<'x> {
     }
 
     /// The rows of a group.
-    pub fn group(&self, group: usize) -> Rows<'x> {
-        let Some(head) = self.heads.get(group) else { return Rows { check: 0, access: None, codes: &[], left: 0 } };
+    pub fn group(&self, group: usize) -> RestartRows<'x> {
+        let Some(head) = self.heads.get(group) else {
+            return RestartRows { check: 0, access: None, codes: &[], left: 0 };
+        };
         let left = self.rows.saturating_sub(group * GROUP).min(GROUP);
-        Rows { check: head.check, access: None, codes: self.codes.get(head.at as usize..).unwrap_or(&[]), left }
+        RestartRows { check: head.check, access: None, codes: self.codes.get(head.at as usize..).unwrap_or(&[]), left }
     }
 
     /// The last row whose access lies before an offset of the new code.
@@ -69,7 +71,7 @@ impl<'x> Restarts<'x> {
 
 /// Rows of one group, in order.
 #[derive(Clone, Debug)]
-pub struct Rows<'x> {
+pub struct RestartRows<'x> {
     /// Of the first row.
     check: u32,
     /// Of the row before.
@@ -78,7 +80,7 @@ pub struct Rows<'x> {
     left: usize,
 }
 
-impl<'x> Rows<'x> {
+impl<'x> RestartRows<'x> {
     /// The codes that have not been read: behind the last row, those of the groups that follow.
     pub fn rest(&self) -> &'x [u8] {
         self.codes
@@ -98,7 +100,7 @@ impl<'x> Rows<'x> {
     }
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for RestartRows<'_> {
     type Item = Restart;
 
     fn next(&mut self) -> Option<Restart> {

@@ -33,7 +33,7 @@ pub struct TrapMap<'x> {
 
 /// What an old offset is to a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum OldPlace {
     /// A row; its new offset.
     Row(u32),
     /// Between two rows.
@@ -49,12 +49,12 @@ impl<'x> TrapMap<'x> {
     }
 
     /// The rows of a group.
-    pub fn group(&self, group: usize) -> Rows<'x> {
-        let none = Rows { next: None, codes: &[], left: 0 };
+    pub fn group(&self, group: usize) -> TrapRows<'x> {
+        let none = TrapRows { next: None, codes: &[], left: 0 };
         let Some(head) = self.heads.get(group) else { return none };
         let left = self.rows.saturating_sub(group * GROUP).min(GROUP);
         let next = Some(TrapEntry { old: head.old, new: head.new }).filter(|_| left > 0);
-        Rows { next, codes: self.codes.get(head.at as usize..).unwrap_or(&[]), left }
+        TrapRows { next, codes: self.codes.get(head.at as usize..).unwrap_or(&[]), left }
     }
 
     /// All rows.
@@ -75,29 +75,29 @@ impl<'x> TrapMap<'x> {
     }
 
     /// Looks up an old offset.
-    pub fn find(&self, old: u32) -> Place {
+    pub fn find(&self, old: u32) -> OldPlace {
         let Some(group) = self.heads.partition_point(|head| head.old <= old).checked_sub(1) else {
-            return Place::Outside;
+            return OldPlace::Outside;
         };
         match self.group(group).find(|row| row.old >= old) {
-            Some(row) if row.old == old => Place::Row(row.new),
-            Some(_) => Place::Between,
-            None if group + 1 < self.heads.len() => Place::Between,
-            None => Place::Outside,
+            Some(row) if row.old == old => OldPlace::Row(row.new),
+            Some(_) => OldPlace::Between,
+            None if group + 1 < self.heads.len() => OldPlace::Between,
+            None => OldPlace::Outside,
         }
     }
 }
 
 /// Rows of one group, in order.
 #[derive(Clone, Debug)]
-pub struct Rows<'x> {
+pub struct TrapRows<'x> {
     next: Option<TrapEntry>,
     codes: &'x [u8],
     /// Rows from `next` on.
     left: usize,
 }
 
-impl<'x> Rows<'x> {
+impl<'x> TrapRows<'x> {
     /// The codes that have not been read: behind the last row, those of the groups that follow.
     pub fn rest(&self) -> &'x [u8] {
         self.codes
@@ -124,7 +124,7 @@ impl<'x> Rows<'x> {
     }
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for TrapRows<'_> {
     type Item = TrapEntry;
 
     fn next(&mut self) -> Option<TrapEntry> {
@@ -209,16 +209,16 @@ mod tests {
             assert_eq!(heads.len(), TrapMap::groups(count));
             assert_eq!(map.all().collect::<Vec<_>>(), rows);
             for (k, row) in rows.iter().enumerate() {
-                assert_eq!(map.find(row.old), Place::Row(row.new));
+                assert_eq!(map.find(row.old), OldPlace::Row(row.new));
                 let behind = match rows.get(k + 1) {
-                    Some(next) if next.old == row.old + 1 => Place::Row(next.new),
-                    Some(_) => Place::Between,
-                    None => Place::Outside,
+                    Some(next) if next.old == row.old + 1 => OldPlace::Row(next.new),
+                    Some(_) => OldPlace::Between,
+                    None => OldPlace::Outside,
                 };
                 assert_eq!(map.find(row.old + 1), behind);
             }
-            assert_eq!(map.find(0x40), Place::Outside);
-            assert_eq!(map.find(u32::MAX), Place::Outside);
+            assert_eq!(map.find(0x40), OldPlace::Outside);
+            assert_eq!(map.find(u32::MAX), OldPlace::Outside);
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
             assert!(map.all().count() <= 200);
         }
         let map = TrapMap { heads: &heads, codes: &codes, rows: 1_000_000 };
-        assert_eq!(map.find(u32::MAX), Place::Outside);
+        assert_eq!(map.find(u32::MAX), OldPlace::Outside);
         let wrong = [TrapHead { old: 0, new: 0, at: u32::MAX }];
         assert_eq!(TrapMap { heads: &wrong, codes: &codes, rows: 5 }.all().count(), 1);
     }

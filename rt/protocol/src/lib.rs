@@ -15,7 +15,7 @@
 //!
 //! Into a folder of its own in [`protocols`], with a type that implements [`protocol::seam::Protocol`] and a table of its messages (`MESSAGES`); a `pub mod` line
 //! there; and a line in [`list`]. [`protocols::home`] is the smallest. At most eight protocols fit, of fifteen messages each; the eighth has thirteen. A
-//! protocol that differs from stache in few steps implements [`protocols::stache::driver::Rules`], as [`protocols::update`] does.
+//! protocol that differs from stache in few steps implements [`protocols::stache::driver::StacheRules`], as [`protocols::update`] does.
 //!
 //! # Layers
 //!

@@ -6,9 +6,9 @@
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data};
 use crate::operation::Operation;
-use crate::port::{MESSAGES, Port, ProtocolId, Site};
+use crate::port::{BlockSite, MESSAGES, Port, ProtocolId};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, Row};
+use crate::protocol::messages::{Incoming, MessageRow};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{Idled, Protocol};
 use crate::storage::Storage;
@@ -43,7 +43,7 @@ macro_rules! protocols {
         }
 
         /// The rows of their messages, by number.
-        pub const ROWS: &[&[Row]] = &[$($rows),*];
+        pub const ROWS: &[&[MessageRow]] = &[$($rows),*];
 
         impl<M: Storage> Protocols<M> {
             /// For so many minimum blocks, most of them served by that one, and so many nodes.
@@ -84,7 +84,7 @@ macro_rules! protocols {
             }
 
             #[inline(always)]
-            pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+            pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.miss(env, site, store),)*
                     _ => self.miss_apart(env, site, store),
@@ -93,7 +93,7 @@ macro_rules! protocols {
 
             /// Apart, so that the others do not pay for it.
             #[inline(never)]
-            fn miss_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+            fn miss_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
                 match site.protocol.0 {
                     $(number::$name if number::$name >= INLINE => self.$name.miss(env, site, store),)*
                     _ => {}
@@ -102,7 +102,7 @@ macro_rules! protocols {
 
             /// `keeps_page`: see [`Incoming`].
             #[inline(always)]
-            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>, keeps_page: impl FnOnce() -> bool) {
+            pub(crate) fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>, keeps_page: impl FnOnce() -> bool) {
                 // The first that this node hears of a block whose home it is may be a message.
                 self.serve(env.port, site.protocol);
                 match site.protocol.0 {
@@ -113,21 +113,21 @@ macro_rules! protocols {
 
             /// As [`Protocols::miss_apart`].
             #[inline(never)]
-            fn message_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+            fn message_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
                 match site.protocol.0 {
                     $(number::$name if number::$name >= INLINE => self.$name.message(env, site, message),)*
                     _ => {}
                 }
             }
 
-            pub(crate) fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+            pub(crate) fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
                 match site.protocol.0 {
                     $(number::$name => self.$name.evict(env, site),)*
                     _ => {}
                 }
             }
 
-            pub(crate) fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+            pub(crate) fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
                 match site.protocol.0 {
                     $(number::$name => self.$name.ask(env, site, store),)*
                     _ => {}
@@ -135,14 +135,14 @@ macro_rules! protocols {
             }
 
             #[inline]
-            pub(crate) fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool {
+            pub(crate) fn is_worth_asking(&self, port: &impl Port, site: &BlockSite) -> bool {
                 match site.protocol.0 {
                     $(number::$name => self.$name.is_worth_asking(port, site),)*
                     _ => false,
                 }
             }
 
-            pub(crate) fn may_ask(&self, site: &Site) -> bool {
+            pub(crate) fn may_ask(&self, site: &BlockSite) -> bool {
                 match site.protocol.0 {
                     $(number::$name => self.$name.may_ask(),)*
                     _ => false,
@@ -150,14 +150,14 @@ macro_rules! protocols {
             }
 
             #[inline]
-            pub(crate) fn joins(&self, site: &Site) -> bool {
+            pub(crate) fn joins(&self, site: &BlockSite) -> bool {
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.joins(site.block),)*
                     _ => $(number::$name >= INLINE && site.protocol.0 == number::$name && self.$name.joins(site.block))||*,
                 }
             }
 
-            pub(crate) fn is_outstanding(&self, site: &Site) -> bool {
+            pub(crate) fn is_outstanding(&self, site: &BlockSite) -> bool {
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.is_outstanding(site.block),)*
                     _ => $(number::$name >= INLINE && site.protocol.0 == number::$name && self.$name.is_outstanding(site.block))||*,
@@ -203,7 +203,7 @@ macro_rules! protocols {
             }
 
             /// [`Protocol::begin_to_store`]; whether there are such protocols.
-            pub(crate) fn begin_to_store<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) -> bool {
+            pub(crate) fn begin_to_store<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) -> bool {
                 match site.protocol.0 {
                     $(number::$name => self.$name.begin_to_store(env, site),)*
                     _ => false,
@@ -237,7 +237,7 @@ macro_rules! protocols {
                 None$(.or_else(|| self.$name.is_leaving(k)))*
             }
 
-            pub(crate) fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
+            pub(crate) fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, part: Block, data: &Data) {
                 match site.protocol.0 {
                     $(number::$name => self.$name.pushed(env, site, part, data),)*
                     _ => {}
@@ -453,7 +453,7 @@ impl ProtocolId {
 }
 
 /// The protocol that has a message of that number, and its row.
-pub const fn row_of(number: u16) -> Option<(ProtocolId, &'static Row)> {
+pub const fn row_of(number: u16) -> Option<(ProtocolId, &'static MessageRow)> {
     let (protocol, kind) = ((number / MESSAGES) as usize, (number % MESSAGES) as usize);
     if protocol >= COUNT || kind == 0 || kind > ROWS[protocol].len() {
         return None;

@@ -5,7 +5,7 @@
 
 use crate::bugs::Bug;
 use crate::ids::{BLOCK_WORDS, Block, Data, NodeId};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use blizzard_contract::BLOCK_BYTES;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,7 +85,7 @@ fn send_unsent(port: &mut impl Port) {
 }
 
 /// Sends these messages at the next entry into the runtime.
-pub fn send_later(port: &mut impl Port, site: &Site, kind: u8, nodes: u64) {
+pub fn send_later(port: &mut impl Port, site: &BlockSite, kind: u8, nodes: u64) {
     send_unsent(port);
     UNSENT[2].store(site.protocol.number_of(kind).into(), Ordering::Relaxed);
     UNSENT[1].store(nodes, Ordering::Relaxed);

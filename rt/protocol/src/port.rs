@@ -32,7 +32,7 @@ impl ProtocolId {
 
 /// A block, and what its allocation says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct BlockSite {
     pub block: Block,
     /// How many bytes change hands together: a power of two of minimum blocks.
     pub bytes: u64,
@@ -53,7 +53,7 @@ pub trait Port {
     fn me(&self) -> NodeId;
 
     /// The block of an address; `None` when it belongs to nobody, or this node does not know its home.
-    fn site(&self, addr: u64) -> Option<Site>;
+    fn site(&self, addr: u64) -> Option<BlockSite>;
 
     /// Whether this node does not know yet who the home of an address is. Cheaper than [`Port::site`].
     fn is_home_unknown(&self, addr: u64) -> bool;

@@ -156,7 +156,7 @@ pub mod vectors {
     use crate::storage::{Storage, Table, Zeroed};
     use std::vec::Vec;
 
-    pub struct Vectors;
+    pub struct VectorStorage;
 
     impl<T: Zeroed> Table<T> for Vec<T> {
         fn capacity(&self) -> u64 {
@@ -172,7 +172,7 @@ pub mod vectors {
         }
     }
 
-    impl Storage for Vectors {
+    impl Storage for VectorStorage {
         type Error = core::convert::Infallible;
         type Table<T: Zeroed> = Vec<T>;
         type Slice<T> = Vec<T>;
@@ -191,11 +191,11 @@ pub mod vectors {
 #[cfg(test)]
 mod tests {
     use super::Queue;
-    use super::vectors::Vectors;
+    use super::vectors::VectorStorage;
 
     #[test]
     fn queues_keep_their_order_while_they_grow() {
-        let mut queue = Queue::<u64, Vectors>::new();
+        let mut queue = Queue::<u64, VectorStorage>::new();
         let mut expected = std::collections::VecDeque::new();
         // Pops in between move the front away from the start of the storage, so that growth meets a wrapped queue.
         for n in 0..100_000u64 {

@@ -205,15 +205,15 @@ impl Rule {
 }
 
 /// An allocation that is asked for.
-pub struct Asked {
+pub struct AskedAllocation {
     /// The place in the program that asks.
     pub by: u64,
     rule: Option<Rule>,
 }
 
-impl Asked {
+impl AskedAllocation {
     /// What the entry was called with whose `rbp` that is.
-    pub fn at(frame: u64) -> Asked {
+    pub fn at(frame: u64) -> AskedAllocation {
         let rule = Table::of_process().and_then(|table| {
             let node = u64::from(process::number()) << COUNT_BITS;
             let next = |last: u64| if last >> COUNT_BITS == node >> COUNT_BITS { last + 1 } else { node + 1 };
@@ -223,7 +223,7 @@ impl Asked {
             let of_number = || (0..table.head.rules).find_map(|k| table.rule(k).filter(|rule| rule.nth() == number));
             of_number().or(of_callers)
         });
-        Asked { by: Caller::of_entry(frame).at, rule }
+        AskedAllocation { by: Caller::of_entry(frame).at, rule }
     }
 
     /// Whether it has a rule.

@@ -4,20 +4,20 @@
 //! node or, in a run of one node, to [`Single`]. Called with the C calling convention on the program's stack.
 //! **Invariant**: nothing unwinds out of here; misuse ends the run with one error line.
 
-use crate::gates::alloc_rules::Asked;
+use crate::gates::alloc_rules::AskedAllocation;
 use crate::kernel::entry::aligned;
-use crate::kernel::print::{self, Bytes};
+use crate::kernel::print::{self, ByteCount};
 use crate::memory::access_control::program::runtime_address;
 use crate::memory::partition::{Attributes, BlockSize, Placement};
-use crate::memory::region::Context;
-use crate::node::arenas::Full;
+use crate::memory::region::ContextPage;
+use crate::node::arenas::ArenasFull;
 use crate::node::calls::creation::NoNodeLeft;
 use crate::node::node::Node;
-use crate::node::single::{self, Misuse, Single};
-use crate::process::process::{self, Call, with_run};
+use crate::node::single::{self, CallMisuse, Single};
+use crate::process::process::{self, ProgramCall, with_run};
 use crate::sync::collective::{BROADCAST_BYTES, Collective, VECTOR_WORDS};
-use crate::sync::handle::Kind;
-use crate::sync::op::{Combine, Op, Reduction, Type};
+use crate::sync::handle::HandleKind;
+use crate::sync::op::{Op, Reduction, WordCombine, WordType};
 use blizzard_contract::{
     API_VERSION, BLOCK_BYTES, BzApi, BzLock, BzObject, CONTEXT_SHARED, Counter, PUBLISH_SLOTS, alloc_homes,
 };
@@ -71,11 +71,11 @@ pub const TABLE: &BzApi = &BzApi {
 /// Counts in a run of one node.
 fn count(counter: Counter, amount: u64) {
     // SAFETY: the runtime has started, so the page is mapped.
-    unsafe { Context::at(CONTEXT_SHARED) }.add(counter, amount);
+    unsafe { ContextPage::at(CONTEXT_SHARED) }.add(counter, amount);
 }
 
 /// Ends the run unless the call was right.
-fn expect<T>(function: &str, value: u64, result: Result<T, Misuse>) -> T {
+fn expect<T>(function: &str, value: u64, result: Result<T, CallMisuse>) -> T {
     match result {
         Ok(value) => value,
         Err(misuse) => process::fail_at(value, format_args!("{function}: {value:#x} {}", misuse.text())),
@@ -91,20 +91,20 @@ extern "C" fn bz_nodes() -> u32 {
 }
 
 extern "C" fn bz_alloc(bytes: usize, _: u64, _: u64, _: u64, _: u64, frame: u64) -> *mut u8 {
-    let asked = Asked::at(frame);
+    let asked = AskedAllocation::at(frame);
     if asked.is_changed() {
         return allocate("bz_alloc", bytes, &asked, |defaults| defaults);
     }
     let result = with_run("bz_alloc", |call| match call {
-        Call::Several(node) => node.alloc_plain(bytes as u64, asked.by),
-        Call::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64, asked.by),
+        ProgramCall::Several(node) => node.alloc_plain(bytes as u64, asked.by),
+        ProgramCall::Single(single) => allocate_single(single, single::DEFAULTS, bytes as u64, asked.by),
     });
     handed_out("bz_alloc", bytes, result)
 }
 
 extern "C" fn bz_alloc_on(home: u32, bytes: usize, _: u64, _: u64, _: u64, frame: u64) -> *mut u8 {
     let homes = Placement::Node(existing("bz_alloc_on", home));
-    allocate("bz_alloc_on", bytes, &Asked::at(frame), |defaults| Attributes { homes, ..defaults })
+    allocate("bz_alloc_on", bytes, &AskedAllocation::at(frame), |defaults| Attributes { homes, ..defaults })
 }
 
 extern "C" fn bz_alloc_with(
@@ -136,7 +136,7 @@ extern "C" fn bz_alloc_with(
             "{NAME}: {protocol} is none of the BZ_PROTOCOL constants, or not with that operation: BZ_PROTOCOL_REDUCE_BY(operation, type) makes one"
         ));
     }
-    allocate(NAME, bytes, &Asked::at(frame), |defaults| Attributes {
+    allocate(NAME, bytes, &AskedAllocation::at(frame), |defaults| Attributes {
         protocol: chosen.map_or(defaults.protocol, |(protocol, _)| protocol),
         operation: chosen.and_then(|(_, operation)| operation),
         block: block.unwrap_or(defaults.block),
@@ -153,11 +153,16 @@ fn existing(function: &str, home: u32) -> NodeId {
 }
 
 /// Allocates with what `choose` makes of the run's defaults, and a rule of that.
-fn allocate(function: &str, bytes: usize, asked: &Asked, choose: impl FnOnce(Attributes) -> Attributes) -> *mut u8 {
+fn allocate(
+    function: &str,
+    bytes: usize,
+    asked: &AskedAllocation,
+    choose: impl FnOnce(Attributes) -> Attributes,
+) -> *mut u8 {
     let choose = |defaults| asked.changed(choose(defaults));
     let result = with_run(function, |call| match call {
-        Call::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64, asked.by),
-        Call::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64, asked.by),
+        ProgramCall::Several(node) => node.alloc(choose(node.alloc_defaults()), bytes as u64, asked.by),
+        ProgramCall::Single(single) => allocate_single(single, choose(single::DEFAULTS), bytes as u64, asked.by),
     });
     if result.is_ok() {
         asked.count(bytes as u64);
@@ -178,15 +183,15 @@ impl fmt::Display for Enough {
 }
 
 /// What an allocation returns; one that has failed says so.
-fn handed_out(function: &str, bytes: usize, result: Result<u64, Full>) -> *mut u8 {
+fn handed_out(function: &str, bytes: usize, result: Result<u64, ArenasFull>) -> *mut u8 {
     match result {
         Ok(addr) => addr as *mut u8,
-        Err(Full { free_bytes, enough_gib }) => {
+        Err(ArenasFull { free_bytes, enough_gib }) => {
             // Programs seldom look at the result: the line is what tells a full segment from any other null pointer.
             print::warning(format_args!(
                 "{function}: no room for {} of shared memory: {} are free in the part of the segment that it comes from; {}",
-                Bytes(bytes as u64),
-                Bytes(free_bytes),
+                ByteCount(bytes as u64),
+                ByteCount(free_bytes),
                 Enough(enough_gib)
             ));
             core::ptr::null_mut()
@@ -194,7 +199,7 @@ fn handed_out(function: &str, bytes: usize, result: Result<u64, Full>) -> *mut u
     }
 }
 
-fn allocate_single(single: &Single, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, Full> {
+fn allocate_single(single: &Single, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, ArenasFull> {
     let (addr, got_bytes, recycled) = single.alloc(attributes, bytes, by)?;
     debug_assert!(got_bytes.is_multiple_of(BLOCK_BYTES));
     if recycled {
@@ -216,19 +221,19 @@ extern "C" fn bz_free(addr: *mut u8) {
         return;
     }
     with_run("bz_free", |call| match call {
-        Call::Several(node) => node.free(addr),
-        Call::Single(single) => expect("bz_free", addr, single.free(addr)),
+        ProgramCall::Several(node) => node.free(addr),
+        ProgramCall::Single(single) => expect("bz_free", addr, single.free(addr)),
     });
 }
 
 /// Hints about memory that is not shared, or a run of one node, mean nothing.
 fn hint(function: &str, calls: Counter, run: impl FnOnce(&mut Node)) {
     with_run(function, |call| match call {
-        Call::Several(node) => {
+        ProgramCall::Several(node) => {
             node.count(calls);
             run(node);
         }
-        Call::Single(_) => {}
+        ProgramCall::Single(_) => {}
     });
 }
 
@@ -253,16 +258,16 @@ fn check_slot(function: &str, slot: u32) {
 extern "C" fn bz_publish(slot: u32, pointer: *mut u8) {
     check_slot("bz_publish", slot);
     with_run("bz_publish", |call| match call {
-        Call::Several(node) => node.publish(slot.into(), pointer as u64),
-        Call::Single(single) => single.publish(slot, pointer as u64),
+        ProgramCall::Several(node) => node.publish(slot.into(), pointer as u64),
+        ProgramCall::Single(single) => single.publish(slot, pointer as u64),
     });
 }
 
 extern "C" fn bz_lookup(slot: u32) -> *mut u8 {
     check_slot("bz_lookup", slot);
     let pointer = with_run("bz_lookup", |call| match call {
-        Call::Several(node) => node.lookup(slot.into()),
-        Call::Single(single) => single.lookup(slot).unwrap_or_else(|| {
+        ProgramCall::Several(node) => node.lookup(slot.into()),
+        ProgramCall::Single(single) => single.lookup(slot).unwrap_or_else(|| {
             process::fail(format_args!(
                 "bz_lookup: slot {slot} was not published, and there is no other thread to do it"
             ))
@@ -278,11 +283,11 @@ extern "C" fn bz_barrier() {
 /// A collective; alone, the own values are the result.
 fn collective(function: &str, kind: Collective, words: &mut [u64]) {
     with_run(function, |call| match call {
-        Call::Several(node) => {
+        ProgramCall::Several(node) => {
             node.collective(kind, words);
             node.fold_times_if_due();
         }
-        Call::Single(_) => {
+        ProgramCall::Single(_) => {
             if kind == Collective::Barrier {
                 count(Counter::Barriers, 1);
             }
@@ -292,8 +297,8 @@ fn collective(function: &str, kind: Collective, words: &mut [u64]) {
 
 extern "C" fn bz_lock_new() -> *mut BzLock {
     let lock = with_run("bz_lock_new", |call| match call {
-        Call::Several(node) => node.lock_new(),
-        Call::Single(single) => expect("bz_lock_new", 0, single.lock_new()),
+        ProgramCall::Several(node) => node.lock_new(),
+        ProgramCall::Single(single) => expect("bz_lock_new", 0, single.lock_new()),
     });
     lock as *mut BzLock
 }
@@ -301,8 +306,8 @@ extern "C" fn bz_lock_new() -> *mut BzLock {
 extern "C" fn bz_lock(lock: *mut BzLock) {
     let lock = lock as u64;
     with_run("bz_lock", |call| match call {
-        Call::Several(node) => node.lock(lock),
-        Call::Single(single) => {
+        ProgramCall::Several(node) => node.lock(lock),
+        ProgramCall::Single(single) => {
             expect("bz_lock", lock, single.lock(lock));
             count(Counter::LockAcquires, 1);
         }
@@ -312,8 +317,8 @@ extern "C" fn bz_lock(lock: *mut BzLock) {
 extern "C" fn bz_trylock(lock: *mut BzLock) -> i32 {
     let lock = lock as u64;
     let got = with_run("bz_trylock", |call| match call {
-        Call::Several(node) => node.trylock(lock),
-        Call::Single(single) => {
+        ProgramCall::Several(node) => node.trylock(lock),
+        ProgramCall::Single(single) => {
             let got = expect("bz_trylock", lock, single.trylock(lock));
             count(Counter::LockAcquires, got.into());
             got
@@ -325,8 +330,8 @@ extern "C" fn bz_trylock(lock: *mut BzLock) -> i32 {
 extern "C" fn bz_unlock(lock: *mut BzLock) {
     let lock = lock as u64;
     with_run("bz_unlock", |call| match call {
-        Call::Several(node) => node.unlock(lock),
-        Call::Single(single) => expect("bz_unlock", lock, single.unlock(lock)),
+        ProgramCall::Several(node) => node.unlock(lock),
+        ProgramCall::Single(single) => expect("bz_unlock", lock, single.unlock(lock)),
     });
 }
 
@@ -347,8 +352,8 @@ extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) ->
         process::fail(format_args!("bz_fetch_op_u64: {:#x} is not the address of an aligned 8-byte word", word as u64));
     }
     with_run("bz_fetch_op_u64", |call| match call {
-        Call::Several(node) => node.fetch_op(op, word as u64, value, expected),
-        Call::Single(_) => {
+        ProgramCall::Several(node) => node.fetch_op(op, word as u64, value, expected),
+        ProgramCall::Single(_) => {
             let word = runtime_address(word as u64).cast();
             // SAFETY: the program's own word, aligned; the other threads of the program use it through here.
             single::apply(unsafe { AtomicU64::from_ptr(word) }, op, value, expected)
@@ -356,19 +361,19 @@ extern "C" fn bz_fetch_op(op: u32, word: *mut u64, value: u64, expected: u64) ->
     })
 }
 
-fn sum(of: Type) -> Collective {
-    Collective::Reduce(Reduction { combine: Combine::Sum, of })
+fn sum(of: WordType) -> Collective {
+    Collective::Reduce(Reduction { combine: WordCombine::Sum, of })
 }
 
 extern "C" fn bz_reduce_sum_u64(value: u64) -> u64 {
     let mut word = [value];
-    collective("bz_reduce_sum_u64", sum(Type::U64), &mut word);
+    collective("bz_reduce_sum_u64", sum(WordType::U64), &mut word);
     word[0]
 }
 
 extern "C" fn bz_reduce_sum_f64(value: f64) -> f64 {
     let mut word = [value.to_bits()];
-    collective("bz_reduce_sum_f64", sum(Type::F64), &mut word);
+    collective("bz_reduce_sum_f64", sum(WordType::F64), &mut word);
     f64::from_bits(word[0])
 }
 
@@ -404,7 +409,7 @@ extern "C" fn bz_broadcast(root: u32, at: *mut u8, bytes: usize) {
         process::fail(format_args!("bz_broadcast: {bytes} bytes at once"));
     }
     with_run("bz_broadcast", |call| {
-        if let Call::Several(node) = call {
+        if let ProgramCall::Several(node) = call {
             // SAFETY: the client library passes so many bytes of its stack.
             unsafe { node.broadcast(root, at as u64, bytes as u64) };
         }
@@ -417,15 +422,15 @@ extern "C" fn bz_remote_write(to: u32, at: *mut u8, from: *const u8, bytes: usiz
     some("bz_remote_write", from as u64);
     with_run("bz_remote_write", |call| match call {
         // SAFETY: the client library passes so many bytes of its stack.
-        Call::Several(node) => unsafe { node.remote_write(to, at as u64, from as u64, bytes as u64) },
+        ProgramCall::Several(node) => unsafe { node.remote_write(to, at as u64, from as u64, bytes as u64) },
         // SAFETY: the program asks for its own memory to be written.
-        Call::Single(_) => unsafe { core::ptr::copy(from, at, bytes) },
+        ProgramCall::Single(_) => unsafe { core::ptr::copy(from, at, bytes) },
     });
 }
 
 extern "C" fn bz_remote_fence() {
     with_run("bz_remote_fence", |call| {
-        if let Call::Several(node) = call {
+        if let ProgramCall::Several(node) = call {
             node.remote_fence();
         }
     });
@@ -433,21 +438,21 @@ extern "C" fn bz_remote_fence() {
 
 extern "C" fn bz_barrier_new() -> *mut BzObject {
     let barrier = with_run("bz_barrier_new", |call| match call {
-        Call::Several(node) => node.barrier_new(),
-        Call::Single(single) => expect("bz_barrier_new", 0, single.object_new(Kind::Barrier, 0)),
+        ProgramCall::Several(node) => node.barrier_new(),
+        ProgramCall::Single(single) => expect("bz_barrier_new", 0, single.object_new(HandleKind::Barrier, 0)),
     });
     barrier as *mut BzObject
 }
 
 extern "C" fn bz_barrier_wait(barrier: *mut BzObject, nodes: u32) -> i32 {
     let last = with_run("bz_barrier_wait", |call| match call {
-        Call::Several(node) => {
+        ProgramCall::Several(node) => {
             let last = node.barrier_wait(barrier as u64, nodes);
             node.fold_times_if_due();
             last
         }
-        Call::Single(single) => {
-            expect("bz_barrier_wait", barrier as u64, single.object(Kind::Barrier, barrier as u64).map(drop));
+        ProgramCall::Single(single) => {
+            expect("bz_barrier_wait", barrier as u64, single.object(HandleKind::Barrier, barrier as u64).map(drop));
             if nodes != 1 {
                 process::fail(format_args!(
                     "bz_barrier_wait: a barrier for {nodes} nodes in a run of 1 can never complete"
@@ -462,30 +467,30 @@ extern "C" fn bz_barrier_wait(barrier: *mut BzObject, nodes: u32) -> i32 {
 
 extern "C" fn bz_event_new() -> *mut BzObject {
     let event = with_run("bz_event_new", |call| match call {
-        Call::Several(node) => node.event_new(),
-        Call::Single(single) => expect("bz_event_new", 0, single.object_new(Kind::Event, 0)),
+        ProgramCall::Several(node) => node.event_new(),
+        ProgramCall::Single(single) => expect("bz_event_new", 0, single.object_new(HandleKind::Event, 0)),
     });
     event as *mut BzObject
 }
 
 extern "C" fn bz_event_set(event: *mut BzObject, on: i32) {
     with_run("bz_event_set", |call| match call {
-        Call::Several(node) => node.event_set(event as u64, on != 0),
-        Call::Single(single) => expect("bz_event_set", event as u64, single.event_set(event as u64, on != 0)),
+        ProgramCall::Several(node) => node.event_set(event as u64, on != 0),
+        ProgramCall::Single(single) => expect("bz_event_set", event as u64, single.event_set(event as u64, on != 0)),
     });
 }
 
 extern "C" fn bz_event_wait(event: *mut BzObject) {
     with_run("bz_event_wait", |call| match call {
-        Call::Several(node) => node.event_wait(event as u64),
-        Call::Single(single) => expect("bz_event_wait", event as u64, single.event_wait(event as u64)),
+        ProgramCall::Several(node) => node.event_wait(event as u64),
+        ProgramCall::Single(single) => expect("bz_event_wait", event as u64, single.event_wait(event as u64)),
     });
 }
 
 extern "C" fn bz_counter_new(value: u64) -> *mut BzObject {
     let counter = with_run("bz_counter_new", |call| match call {
-        Call::Several(node) => node.counter_new(value),
-        Call::Single(single) => expect("bz_counter_new", 0, single.object_new(Kind::Counter, value)),
+        ProgramCall::Several(node) => node.counter_new(value),
+        ProgramCall::Single(single) => expect("bz_counter_new", 0, single.object_new(HandleKind::Counter, value)),
     });
     counter as *mut BzObject
 }
@@ -494,9 +499,9 @@ extern "C" fn bz_counter_op(op: u32, counter: *mut BzObject, value: u64, expecte
     let op = operation("bz_counter_op", op);
     let counter = counter as u64;
     with_run("bz_counter_op", |call| match call {
-        Call::Several(node) => node.counter_op(op, counter, value, expected),
-        Call::Single(single) => {
-            let word = expect("bz_counter_op", counter, single.object(Kind::Counter, counter));
+        ProgramCall::Several(node) => node.counter_op(op, counter, value, expected),
+        ProgramCall::Single(single) => {
+            let word = expect("bz_counter_op", counter, single.object(HandleKind::Counter, counter));
             single::apply(word, op, value, expected)
         }
     })
@@ -504,14 +509,14 @@ extern "C" fn bz_counter_op(op: u32, counter: *mut BzObject, value: u64, expecte
 
 extern "C" fn bz_create_begin() -> u32 {
     with_run("bz_create", |call| match call {
-        Call::Several(node) => node.create_begin(),
-        Call::Single(_) => process::fail(format_args!("{}", NoNodeLeft(1))),
+        ProgramCall::Several(node) => node.create_begin(),
+        ProgramCall::Single(_) => process::fail(format_args!("{}", NoNodeLeft(1))),
     })
 }
 
 extern "C" fn bz_create_end(pid: i32) {
     with_run("bz_create", |call| {
-        if let Call::Several(node) = call {
+        if let ProgramCall::Several(node) = call {
             node.create_end(pid);
         }
     });
@@ -519,9 +524,9 @@ extern "C" fn bz_create_end(pid: i32) {
 
 extern "C" fn bz_wait_for_end(count: u32) {
     with_run("bz_wait_for_end", |call| match call {
-        Call::Several(node) => node.wait_for_end(count),
-        Call::Single(_) if count == 0 => {}
-        Call::Single(_) => process::fail(format_args!(
+        ProgramCall::Several(node) => node.wait_for_end(count),
+        ProgramCall::Single(_) if count == 0 => {}
+        ProgramCall::Single(_) => process::fail(format_args!(
             "bz_wait_for_end: the program waits for {count} nodes to end, but has created none"
         )),
     });

@@ -18,7 +18,7 @@ use crate::node::access::Lane;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RED_ZONE, restore, save};
 use crate::process::groups::{Lanes, require_group};
-use crate::process::process::{self, Run};
+use crate::process::process::{self, RunKind};
 use crate::process::tags;
 use crate::process::vsib;
 use crate::system_calls::execution::given;
@@ -497,15 +497,15 @@ extern "C" fn on_group(frame: &mut Frame) {
 /// `contract::GATE_MISS`, `contract::GATE_POLL`, `contract::GATE_STRING`, `contract::GATE_VSIB`, `contract::GATE_SYSCALL`, `contract::GATE_GROUP`,
 /// `contract::GATE_STACK`. In a run of
 /// one node nothing is inaccessible, so most system calls are the program's own.
-pub fn addresses(run: Run) -> [u64; 7] {
-    let syscall = if run == Run::Alone { syscall_alone as *const () } else { syscall as *const () };
+pub fn addresses(run: RunKind) -> [u64; 7] {
+    let syscall = if run == RunKind::Alone { syscall_alone as *const () } else { syscall as *const () };
     let (string, vsib) = match run {
-        Run::Watched => (string_watched as *const (), vsib_watched as *const ()),
+        RunKind::Watched => (string_watched as *const (), vsib_watched as *const ()),
         _ => (string as *const (), vsib as *const ()),
     };
     let miss = match run {
-        Run::Crowded => miss_crowded as *const (),
-        Run::Watched => miss_watched as *const (),
+        RunKind::Crowded => miss_crowded as *const (),
+        RunKind::Watched => miss_watched as *const (),
         _ => miss as *const (),
     };
     [

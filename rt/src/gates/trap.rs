@@ -9,7 +9,7 @@
 
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, default_action};
-use crate::libraries::modules::{Found, MODULES};
+use crate::libraries::modules::{MODULES, OldAddress};
 use crate::process::own_stack;
 use crate::process::process;
 use crate::process::resume;
@@ -52,19 +52,19 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
     // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
     const SI_KERNEL: i32 = 0x80;
     let at = context.gregs[REG_RIP].wrapping_sub(1);
-    let found = if info.si_code == SI_KERNEL { MODULES.find(at) } else { Found::Elsewhere };
+    let found = if info.si_code == SI_KERNEL { MODULES.find(at) } else { OldAddress::Elsewhere };
     match found {
-        Found::Instruction(new) => {
+        OldAddress::Instruction(new) => {
             tags::count(Counter::Traps);
             hot_traps::count(at, new, hot_traps::TRAP);
             context.gregs[REG_RIP] = new;
             resume::reestablish(context);
             0
         }
-        Found::Middle(old) => process::fail(format_args!(
+        OldAddress::Middle(old) => process::fail(format_args!(
             "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
         )),
-        Found::Elsewhere => {
+        OldAddress::Elsewhere => {
             let handler = own_handler(signal, info, context);
             alternate_stack::hide(handler, context)
         }

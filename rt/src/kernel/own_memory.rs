@@ -1,7 +1,7 @@
 //! Private memory of the runtime: zeroed tables and growing queues straight from the kernel.
 //!
-//! Purpose: the runtime may interrupt the program inside `malloc`, so its own memory comes from `mmap` alone. [`Table`] reserves
-//! a large array of which only touched pages cost memory; [`Queue`] is a queue on top of it. [`KernelMemory`] hands them to the coherence engine.
+//! Purpose: the runtime may interrupt the program inside `malloc`, so its own memory comes from `mmap` alone. [`KernelTable`] reserves
+//! a large array of which only touched pages cost memory; [`KernelQueue`] is a queue on top of it. [`KernelMemory`] hands them to the coherence engine.
 //! [`Slice`] has as many values of any type as the run needs. **Invariant**: elements of tables and queues are plain data for which zero bytes are a value
 //! ([`Zeroed`]).
 
@@ -14,16 +14,16 @@ use core::mem::{align_of, size_of};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-/// [`Table`]s from the kernel.
+/// [`KernelTable`]s from the kernel.
 pub struct KernelMemory;
 
 impl Storage for KernelMemory {
     type Error = sys::Errno;
-    type Table<T: Zeroed> = Table<T>;
+    type Table<T: Zeroed> = KernelTable<T>;
     type Slice<T> = Slice<T>;
 
-    fn table<T: Zeroed>(len: u64) -> sys::Result<Table<T>> {
-        Table::new(len)
+    fn table<T: Zeroed>(len: u64) -> sys::Result<KernelTable<T>> {
+        KernelTable::new(len)
     }
 
     fn slice<T>(len: usize, mut make: impl FnMut() -> T) -> sys::Result<Slice<T>> {
@@ -32,7 +32,7 @@ impl Storage for KernelMemory {
 }
 
 /// A first-in first-out queue that grows without bound. Costs nothing until the first push.
-pub type Queue<T> = blizzard_protocol::storage::Queue<T, KernelMemory>;
+pub type KernelQueue<T> = blizzard_protocol::storage::Queue<T, KernelMemory>;
 
 /// The explorations of the tests make nodes by the hundred thousand: what is as small as this comes from malloc there.
 #[cfg(test)]
@@ -73,17 +73,17 @@ unsafe fn unmap(at: u64, bytes: u64) {
 }
 
 /// An array of zeroed elements; pages that were never written cost no memory.
-pub struct Table<T: Zeroed> {
+pub struct KernelTable<T: Zeroed> {
     base: u64,
     len: u64,
     _owns: PhantomData<T>,
 }
 
-impl<T: Zeroed> Table<T> {
+impl<T: Zeroed> KernelTable<T> {
     /// Reserves `len` elements.
     pub fn new(len: u64) -> sys::Result<Self> {
         let len = len.max(1);
-        Ok(Table { base: map(len * size_of::<T>() as u64)?, len, _owns: PhantomData })
+        Ok(KernelTable { base: map(len * size_of::<T>() as u64)?, len, _owns: PhantomData })
     }
 
     /// Where the first element is. Elements never move.
@@ -109,7 +109,7 @@ impl<T: Zeroed> Table<T> {
     }
 }
 
-impl<T: Zeroed> Drop for Table<T> {
+impl<T: Zeroed> Drop for KernelTable<T> {
     fn drop(&mut self) {
         // SAFETY: the table owns the memory, and nobody else knows it.
         unsafe { unmap(self.base, self.len * size_of::<T>() as u64) };
@@ -117,9 +117,9 @@ impl<T: Zeroed> Drop for Table<T> {
 }
 
 // SAFETY: the table owns its memory like a boxed slice.
-unsafe impl<T: Zeroed + Send> Send for Table<T> {}
+unsafe impl<T: Zeroed + Send> Send for KernelTable<T> {}
 
-impl<T: Zeroed> blizzard_protocol::storage::Table<T> for Table<T> {
+impl<T: Zeroed> blizzard_protocol::storage::Table<T> for KernelTable<T> {
     #[inline]
     fn capacity(&self) -> u64 {
         self.len
@@ -127,12 +127,12 @@ impl<T: Zeroed> blizzard_protocol::storage::Table<T> for Table<T> {
 
     #[inline]
     fn get(&self, index: u64) -> T {
-        Table::get(self, index)
+        KernelTable::get(self, index)
     }
 
     #[inline]
     fn set(&mut self, index: u64, value: T) {
-        Table::set(self, index, value);
+        KernelTable::set(self, index, value);
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn tables_start_zero_and_keep_values() {
         // 1 TiB of address space; two pages of it are used.
-        let mut table = Table::<u64>::new(1 << 37).unwrap();
+        let mut table = KernelTable::<u64>::new(1 << 37).unwrap();
         assert_eq!(table.get((1 << 37) - 1), 0);
         table.set((1 << 37) - 1, 9);
         table.set(5, 7);
@@ -204,6 +204,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "index 4 of 4")]
     fn tables_check_the_index() {
-        Table::<u64>::new(4).unwrap().get(4);
+        KernelTable::<u64>::new(4).unwrap().get(4);
     }
 }

@@ -58,9 +58,9 @@ impl Write for Line {
 
 /// A number of bytes, exact and for people: `26843545600 bytes (25.0 GiB)`. The second is rounded down.
 #[derive(Clone, Copy)]
-pub struct Bytes(pub u64);
+pub struct ByteCount(pub u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0)?;
         let thousands = self.0.checked_ilog2().unwrap_or(0) / 10;
@@ -128,7 +128,7 @@ mod tests {
             (25 << 30, "26843545600 bytes (25.0 GiB)"),
             (u64::MAX, "18446744073709551615 bytes (15.9 EiB)"),
         ] {
-            assert_eq!(Bytes(bytes).to_string(), text);
+            assert_eq!(ByteCount(bytes).to_string(), text);
         }
     }
 

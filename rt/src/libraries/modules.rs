@@ -10,8 +10,8 @@
 
 use crate::kernel::owned::PerProcess;
 use blizzard_contract::restarts::{Restart, Restarts, can_begin_again};
-use blizzard_contract::trap_map::{Place, TrapMap};
-use blizzard_contract::{ModuleInfo, Region, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
+use blizzard_contract::trap_map::{OldPlace, TrapMap};
+use blizzard_contract::{CodeRegion, ModuleInfo, RestartHead, SPRINGBOARD_JUMPS, TrapEntry, TrapHead, module_flags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Rewritten files in one process at most.
@@ -31,7 +31,7 @@ struct Traps<'x> {
 
 /// What an address in old code means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum OldAddress {
     /// An instruction; its new address.
     Instruction(u64),
     /// Inside rewritten old code, but no instruction begins there; its link-time address.
@@ -42,14 +42,14 @@ pub enum Found {
 
 impl Traps<'_> {
     /// Looks up the old run-time address `at`.
-    fn find(&self, at: u64, bias: u64) -> Found {
+    fn find(&self, at: u64, bias: u64) -> OldAddress {
         let Ok(offset) = u32::try_from(at.wrapping_sub(self.old_base)) else {
-            return Found::Elsewhere;
+            return OldAddress::Elsewhere;
         };
         match self.map.find(offset) {
-            Place::Row(new) => Found::Instruction(self.new_base.wrapping_add(new.into())),
-            Place::Between => Found::Middle(at.wrapping_sub(bias)),
-            Place::Outside => Found::Elsewhere,
+            OldPlace::Row(new) => OldAddress::Instruction(self.new_base.wrapping_add(new.into())),
+            OldPlace::Between => OldAddress::Middle(at.wrapping_sub(bias)),
+            OldPlace::Outside => OldAddress::Elsewhere,
         }
     }
 }
@@ -149,18 +149,18 @@ impl Slot {
         self.end.load(Ordering::Acquire) == 0
     }
 
-    fn regions(&self) -> &[Region] {
+    fn regions(&self) -> &[CodeRegion] {
         let count = self.region_count.load(Ordering::Relaxed) as usize;
         if count == 0 {
             return &[];
         }
         // SAFETY: whoever registered the module vouches for the table.
-        unsafe { core::slice::from_raw_parts(self.regions.load(Ordering::Relaxed) as *const Region, count) }
+        unsafe { core::slice::from_raw_parts(self.regions.load(Ordering::Relaxed) as *const CodeRegion, count) }
     }
 
     /// The new address of the function or instruction at the old address `at`: the trap map has it, or a springboard jumps there.
     fn entry(&self, at: u64) -> Option<u64> {
-        if let Found::Instruction(new) = self.traps().find(at, 0) {
+        if let OldAddress::Instruction(new) = self.traps().find(at, 0) {
             return Some(new);
         }
         let code = self.code.load(Ordering::Relaxed)..self.code_end.load(Ordering::Relaxed);
@@ -279,7 +279,7 @@ pub static MODULES: PerProcess<Modules> = PerProcess::new(Modules::new());
 
 /// There is no room for another module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct ModulesFull;
 
 impl Modules {
     pub const fn new() -> Self {
@@ -301,7 +301,7 @@ impl Modules {
     /// # Safety
     /// What `info` describes, trap map, table of regions and restart table, is, or will be before any of the module's code runs, mapped at its link-time address
     /// plus `bias`; it is sorted, and stays so until something else is mapped there.
-    pub unsafe fn add(&self, info: &ModuleInfo, bias: u64, start: u64, end: u64) -> Result<(), Full> {
+    pub unsafe fn add(&self, info: &ModuleInfo, bias: u64, start: u64, end: u64) -> Result<(), ModulesFull> {
         while self.writing.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }
@@ -319,7 +319,7 @@ impl Modules {
         }
         let free = self.slots[..used].iter().position(Slot::is_empty).unwrap_or(used);
         let done = match self.slots.get(free) {
-            None => Err(Full),
+            None => Err(ModulesFull),
             Some(slot) => {
                 let at = |va: u64| va.wrapping_add(bias);
                 slot.start.store(start, Ordering::Relaxed);
@@ -395,8 +395,8 @@ impl Modules {
         let slot = self.at(at)?;
         let base = slot.new_base.load(Ordering::Relaxed);
         match slot.versions().find(u32::try_from(at.wrapping_sub(base)).ok()?) {
-            Place::Row(full) => Some(base.wrapping_add(full.into())),
-            Place::Between | Place::Outside => None,
+            OldPlace::Row(full) => Some(base.wrapping_add(full.into())),
+            OldPlace::Between | OldPlace::Outside => None,
         }
     }
 
@@ -432,8 +432,8 @@ impl Modules {
     }
 
     /// Looks up the old code address `at`.
-    pub fn find(&self, at: u64) -> Found {
-        self.at(at).map_or(Found::Elsewhere, |slot| slot.traps().find(at, slot.bias.load(Ordering::Relaxed)))
+    pub fn find(&self, at: u64) -> OldAddress {
+        self.at(at).map_or(OldAddress::Elsewhere, |slot| slot.traps().find(at, slot.bias.load(Ordering::Relaxed)))
     }
 
     /// A row of the trap map by its run-time addresses, as [`TrapPlace`](blizzard_contract::TrapPlace) has it: name and new address.
@@ -452,13 +452,13 @@ impl Modules {
     /// The chain of [`blizzard_contract::GroupRange`]s that new code at `at` relies on, if it does.
     pub fn chain_at(&self, at: u64) -> Option<u64> {
         let (base, group) = self.group_at(at)?;
-        (group & Region::MOVED == 0).then(|| base.wrapping_add(group.into()))
+        (group & CodeRegion::MOVED == 0).then(|| base.wrapping_add(group.into()))
     }
 
-    /// Where a context that stands at `at` goes on instead, if it must: see [`Region::MOVED`].
+    /// Where a context that stands at `at` goes on instead, if it must: see [`CodeRegion::MOVED`].
     pub fn moved_from(&self, at: u64) -> Option<u64> {
         let (base, group) = self.group_at(at)?;
-        (group & Region::MOVED != 0).then(|| base.wrapping_add((group & !Region::MOVED).into()))
+        (group & CodeRegion::MOVED != 0).then(|| base.wrapping_add((group & !CodeRegion::MOVED).into()))
     }
 
     /// Where the check of the access at `at` begins, if it has one of its own.
@@ -606,14 +606,14 @@ pub(crate) mod tests {
             let modules = table();
             // SAFETY: the map is never given back.
             unsafe { modules.add(&info(&entries, bias), bias, bias + 0x1000, bias + 0x2_0000_2000) }.unwrap();
-            assert_eq!(modules.find(bias + 0x1010), Found::Instruction(bias + 0x9040));
-            assert_eq!(modules.find(bias + 0x1015), Found::Instruction(bias + 0x9060));
-            assert_eq!(modules.find(bias + 0x1020), Found::Instruction(bias + 0x9005));
-            assert_eq!(modules.find(bias + 0x1011), Found::Middle(0x1011));
-            assert_eq!(modules.find(bias + 0x100f), Found::Elsewhere);
-            assert_eq!(modules.find(bias + 0x1021), Found::Elsewhere);
-            assert_eq!(modules.find(bias + 0xfff), Found::Elsewhere, "below the module");
-            assert_eq!(modules.find(bias + 0x1_0000_1010), Found::Elsewhere, "beyond 32 bits");
+            assert_eq!(modules.find(bias + 0x1010), OldAddress::Instruction(bias + 0x9040));
+            assert_eq!(modules.find(bias + 0x1015), OldAddress::Instruction(bias + 0x9060));
+            assert_eq!(modules.find(bias + 0x1020), OldAddress::Instruction(bias + 0x9005));
+            assert_eq!(modules.find(bias + 0x1011), OldAddress::Middle(0x1011));
+            assert_eq!(modules.find(bias + 0x100f), OldAddress::Elsewhere);
+            assert_eq!(modules.find(bias + 0x1021), OldAddress::Elsewhere);
+            assert_eq!(modules.find(bias + 0xfff), OldAddress::Elsewhere, "below the module");
+            assert_eq!(modules.find(bias + 0x1_0000_1010), OldAddress::Elsewhere, "beyond 32 bits");
             assert!(modules.in_new_code(bias + 0x9000) && modules.in_new_code(bias + 0x90ff));
             assert!(!modules.in_new_code(bias + 0x9100) && !modules.in_new_code(bias + 0x8fff));
         }
@@ -622,9 +622,9 @@ pub(crate) mod tests {
     #[test]
     fn regions_are_found_from_their_first_to_their_last_byte() {
         let regions = [
-            Region { start: 0x10, end: 0x20, group: 0x400 },
-            Region { start: 0x20, end: 0x21, group: 0x500 },
-            Region { start: 0x21, end: 0x24, group: Region::MOVED | 0x10 },
+            CodeRegion { start: 0x10, end: 0x20, group: 0x400 },
+            CodeRegion { start: 0x20, end: 0x21, group: 0x500 },
+            CodeRegion { start: 0x21, end: 0x24, group: CodeRegion::MOVED | 0x10 },
         ];
         let modules = table();
         let (bias, count) = (0x5555_0000_0000, regions.len() as u64);
@@ -733,10 +733,10 @@ pub(crate) mod tests {
     #[test]
     fn a_module_without_traps_finds_nothing() {
         let modules = table();
-        assert_eq!(modules.find(0x1010), Found::Elsewhere);
+        assert_eq!(modules.find(0x1010), OldAddress::Elsewhere);
         // SAFETY: an empty map is not read.
         unsafe { modules.add(&info(&[], 0), 0, 0x1000, 0x2000) }.unwrap();
-        assert_eq!(modules.find(0x1010), Found::Elsewhere);
+        assert_eq!(modules.find(0x1010), OldAddress::Elsewhere);
     }
 
     #[test]
@@ -749,8 +749,8 @@ pub(crate) mod tests {
             modules.add(&info(&old, 0), 0, 0x1000, 0xa000).unwrap();
             modules.add(&info(&new, 0), 0, 0x1000, 0x9800).unwrap();
         }
-        assert_eq!(modules.find(0x1010), Found::Elsewhere);
-        assert_eq!(modules.find(0x1020), Found::Instruction(0x9060));
+        assert_eq!(modules.find(0x1010), OldAddress::Elsewhere);
+        assert_eq!(modules.find(0x1020), OldAddress::Instruction(0x9060));
         assert!(!modules.in_new_code(0x9810));
     }
 
@@ -765,10 +765,10 @@ pub(crate) mod tests {
             modules.add(&info(&outer, 0), 0, 0x1000, 0xa000).unwrap();
             modules.add(&in_hole, 0, 0x4000, 0x6000).unwrap();
         }
-        assert_eq!(modules.find(0x1010), Found::Instruction(0x9040));
-        assert_eq!(modules.find(0x8000), Found::Instruction(0x9080));
-        assert_eq!(modules.find(0x4020), Found::Instruction(0x9060));
-        assert_eq!(modules.find(0x4021), Found::Elsewhere, "not in the middle of the outer one's code");
+        assert_eq!(modules.find(0x1010), OldAddress::Instruction(0x9040));
+        assert_eq!(modules.find(0x8000), OldAddress::Instruction(0x9080));
+        assert_eq!(modules.find(0x4020), OldAddress::Instruction(0x9060));
+        assert_eq!(modules.find(0x4021), OldAddress::Elsewhere, "not in the middle of the outer one's code");
         assert!(modules.in_new_code(0x9010) && modules.in_new_code(0x4810));
     }
 
@@ -783,7 +783,7 @@ pub(crate) mod tests {
         let last = (MAX_MODULES as u64) << 12;
         // SAFETY: as above.
         let add = |start| unsafe { modules.add(&code_at(start), 0, start, start + 0x1000) };
-        assert_eq!(add(last), Err(Full));
+        assert_eq!(add(last), Err(ModulesFull));
         assert_eq!(add(0x1000), Ok(()), "in place of the one that was there");
     }
 }

@@ -10,17 +10,17 @@ use core::ffi::CStr;
 use core::fmt;
 
 /// Displays the place at this address.
-pub struct Place(pub u64);
+pub struct CodePlace(pub u64);
 
 /// Displays the function at this address and the distance from its start, without the file's name. If it has no name: the address in the original, where that
-/// is known, else a [`Place`].
-pub struct Function {
+/// is known, else a [`CodePlace`].
+pub struct FunctionPlace {
     pub at: u64,
     /// The original's path, and where the same code would be if it were in the place of this file.
     pub original: Option<(&'static CStr, u64)>,
 }
 
-impl fmt::Display for Function {
+impl fmt::Display for FunctionPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = [0u8; LINE_BYTES];
         let mapped = mapping(self.at, &mut line).and_then(|(offset, path)| Some((offset, File::open(path)?)));
@@ -32,7 +32,7 @@ impl fmt::Display for Function {
             (None, Some((va, (path, old)))) => {
                 write!(f, "code at {:#x} of {path}", va.wrapping_add(old).wrapping_sub(self.at))
             }
-            (None, None) => Place(self.at).fmt(f),
+            (None, None) => CodePlace(self.at).fmt(f),
         }
     }
 }
@@ -97,7 +97,7 @@ fn root_of(path: &str) -> Option<&str> {
 /// Longest line of `/proc/self/maps` that is understood.
 const LINE_BYTES: usize = 4096;
 
-impl fmt::Display for Place {
+impl fmt::Display for CodePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.0;
         let mut line = [0u8; LINE_BYTES];
@@ -232,17 +232,17 @@ mod tests {
 
     #[test]
     fn code_has_its_functions_name() {
-        let text = Place(named_function() + 1).to_string();
+        let text = CodePlace(named_function() + 1).to_string();
         assert!(text.contains("named_function") && text.contains("+0x1 (/"), "{text}");
     }
 
     #[test]
     fn code_without_a_name_is_the_originals() {
         let word = Box::new(0u64);
-        let nameless = Function { at: &raw const *word as u64, original: Some((c"/prog", 0x10)) };
+        let nameless = FunctionPlace { at: &raw const *word as u64, original: Some((c"/prog", 0x10)) };
         assert!(nameless.to_string().starts_with("code at 0x"), "{nameless}");
         let at = named_function() + 1;
-        let named = Function { at, original: Some((c"/prog", 0x10)) }.to_string();
+        let named = FunctionPlace { at, original: Some((c"/prog", 0x10)) }.to_string();
         assert!(named.contains("named_function") && !named.contains("/prog"), "{named}");
     }
 
@@ -284,8 +284,8 @@ mod tests {
     fn what_no_file_is_mapped_at_has_an_address() {
         let word = Box::new(0u64);
         let at = &raw const *word as u64;
-        assert_eq!(Place(at).to_string(), format!("code at {at:#x}"));
-        assert_eq!(Place(0x10).to_string(), "code at 0x10");
+        assert_eq!(CodePlace(at).to_string(), format!("code at {at:#x}"));
+        assert_eq!(CodePlace(0x10).to_string(), "code at 0x10");
     }
 
     #[test]

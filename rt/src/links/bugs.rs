@@ -1,7 +1,7 @@
 //! The planted bug of a node, in tests: see [`blizzard_protocol::bugs`].
 
 #[cfg(any(feature = "planted", test))]
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 #[cfg(any(feature = "planted", test))]
 use blizzard_contract::instrument;
 #[cfg(any(feature = "planted", test))]
@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 #[cfg(any(feature = "planted", test))]
 /// The bug that is planted in the node with that context page.
-pub fn bug(context: &Context) -> Option<Bug> {
+pub fn bug(context: &ContextPage) -> Option<Bug> {
     let number = context.instrument(instrument::PLANTED).load(Ordering::Relaxed);
     (number as usize).checked_sub(1).and_then(|index| Bug::ALL.get(index)).copied()
 }

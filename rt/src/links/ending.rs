@@ -6,7 +6,7 @@
 use crate::kernel::print;
 use crate::kernel::sys;
 use crate::links::last_words;
-use crate::memory::region::{Context, Region};
+use crate::memory::region::{ContextPage, Region};
 use crate::transport::control;
 use blizzard_contract::CrashRecord;
 use core::fmt::{self, Write};
@@ -15,7 +15,7 @@ use core::fmt::{self, Write};
 pub const EXIT_FAILED: i32 = 1;
 
 /// Leaves the message in the context page, ends the run for all nodes, and then this process. `addr`: what the message is about; 0: nothing in memory.
-pub fn fail_run(region: &Region, context: Context, status: i32, addr: u64, message: fmt::Arguments<'_>) -> ! {
+pub fn fail_run(region: &Region, context: ContextPage, status: i32, addr: u64, message: fmt::Arguments<'_>) -> ! {
     let mut line = print::Line::new();
     // A failing Display leaves what was written before it.
     let _ = write!(line, "{message}");

@@ -3,14 +3,14 @@
 //! Purpose: `blizzard stress` wants messages to meet nodes in as many moments as possible, and `blizzard bench` wants to know where the time
 //! of a miss goes. Both use a second runtime, built with the feature `instruments`; in the runtime that programs get, every function
 //! here is empty. Input: the words `contract::instrument` of the node's own context page, which the stress or bench program itself
-//! writes. Output: delays; the time-stamp counter at each [`Step`] of the last miss, in the same words.
+//! writes. Output: delays; the time-stamp counter at each [`MissStep`] of the last miss, in the same words.
 //! **Invariant**: nothing here decides anything of a protocol; a delay only takes time.
 //! Source: gem5's Ruby tester (random delays); Reinhardt 1996, tables 3.1 and 4.1 (steps of a miss).
 
 /// The steps of a read miss of a block whose home is another node, in order. The time of a step is stamped when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Step {
+pub enum MissStep {
     /// The gate has saved the registers.
     Entered = 0,
     /// Tag and home have been looked up, the protocol has stepped.
@@ -32,19 +32,19 @@ pub enum Step {
 }
 
 /// How many steps there are.
-pub const STEPS: usize = Step::Leaving as usize + 1;
+pub const STEPS: usize = MissStep::Leaving as usize + 1;
 
 #[cfg(feature = "instruments")]
 mod enabled {
     use crate::kernel::sys;
-    use crate::links::instruments::Step;
-    use crate::memory::region::Context;
+    use crate::links::instruments::MissStep;
+    use crate::memory::region::ContextPage;
     use crate::transport::message::Message;
     use blizzard_contract::instrument;
     use core::sync::atomic::Ordering;
 
     /// A moment at which a message is about to be sent or handled, or a wait is over: delays the node by chance.
-    pub fn boundary(context: &Context) {
+    pub fn boundary(context: &ContextPage) {
         let mut random = context.instrument(instrument::RANDOM).load(Ordering::Relaxed);
         if random == 0 {
             return;
@@ -70,27 +70,29 @@ mod enabled {
 
     /// Notes the time of a step.
     #[inline]
-    pub fn stamp(context: &Context, step: Step) {
+    pub fn stamp(context: &ContextPage, step: MissStep) {
         context.instrument(instrument::STEPS + step as usize).store(now(), Ordering::Relaxed);
     }
 
     /// Puts the home's times into the arguments of an answer.
     #[inline]
-    pub fn stamp_answer(context: &Context, args: &mut [u64; 4]) {
-        args[0] = context.instrument(instrument::STEPS + Step::AtHome as usize).load(Ordering::Relaxed);
+    pub fn stamp_answer(context: &ContextPage, args: &mut [u64; 4]) {
+        args[0] = context.instrument(instrument::STEPS + MissStep::AtHome as usize).load(Ordering::Relaxed);
         args[1] = now();
     }
 
     /// A message was taken out of a ring: notes when, and what it says about the home's steps.
     #[inline]
-    pub fn stamp_received(context: &Context, message: &Message) {
+    pub fn stamp_received(context: &ContextPage, message: &Message) {
         // In a read miss the answer is the one message with data.
         if message.length != 0 {
-            stamp(context, Step::Answered);
-            context.instrument(instrument::STEPS + Step::AtHome as usize).store(message.args[0], Ordering::Relaxed);
-            context.instrument(instrument::STEPS + Step::Handled as usize).store(message.args[1], Ordering::Relaxed);
+            stamp(context, MissStep::Answered);
+            context.instrument(instrument::STEPS + MissStep::AtHome as usize).store(message.args[0], Ordering::Relaxed);
+            context
+                .instrument(instrument::STEPS + MissStep::Handled as usize)
+                .store(message.args[1], Ordering::Relaxed);
         } else {
-            stamp(context, Step::AtHome);
+            stamp(context, MissStep::AtHome);
         }
     }
 
@@ -109,25 +111,25 @@ pub use enabled::{boundary, stamp, stamp_answer, stamp_received};
 
 #[cfg(not(feature = "instruments"))]
 mod disabled {
-    use crate::links::instruments::Step;
-    use crate::memory::region::Context;
+    use crate::links::instruments::MissStep;
+    use crate::memory::region::ContextPage;
     use crate::transport::message::Message;
 
     /// Does nothing in this build.
     #[inline(always)]
-    pub fn boundary(_: &Context) {}
+    pub fn boundary(_: &ContextPage) {}
 
     /// Does nothing in this build.
     #[inline(always)]
-    pub fn stamp(_: &Context, _: Step) {}
+    pub fn stamp(_: &ContextPage, _: MissStep) {}
 
     /// Does nothing in this build.
     #[inline(always)]
-    pub fn stamp_answer(_: &Context, _: &mut [u64; 4]) {}
+    pub fn stamp_answer(_: &ContextPage, _: &mut [u64; 4]) {}
 
     /// Does nothing in this build.
     #[inline(always)]
-    pub fn stamp_received(_: &Context, _: &Message) {}
+    pub fn stamp_received(_: &ContextPage, _: &Message) {}
 }
 
 #[cfg(not(feature = "instruments"))]

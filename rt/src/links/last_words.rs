@@ -6,7 +6,7 @@
 
 use crate::kernel::print;
 use crate::kernel::sys;
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 use blizzard_contract::{CrashRecord, crash_state};
 use core::sync::atomic::Ordering;
 
@@ -15,14 +15,14 @@ const LIMIT_NS: i64 = 10_000_000_000;
 const STEP_NS: u64 = 100_000_000;
 
 /// Whether the launcher looks at how this process ends: it is the node with that context page.
-pub fn is_awaited(own: &Context) -> bool {
+pub fn is_awaited(own: &ContextPage) -> bool {
     own.crash_state().load(Ordering::Relaxed) != crash_state::NOBODY
         && own.pid().load(Ordering::Relaxed) == sys::getpid() as u32
 }
 
 /// Leaves the record, but for state and thread, and waits.
 #[cold]
-pub fn tell(own: &Context, crash: CrashRecord) {
+pub fn tell(own: &ContextPage, crash: CrashRecord) {
     if !is_awaited(own) {
         return;
     }
@@ -91,7 +91,7 @@ mod tests {
         let page: Box<Page> = Box::new(unsafe { core::mem::zeroed() });
         let at = Box::into_raw(page);
         // SAFETY: a page that lives until the end of the test.
-        let context = unsafe { Context::at(at as u64) };
+        let context = unsafe { ContextPage::at(at as u64) };
         context.crash_state().store(crash_state::WRITING, Ordering::Relaxed);
         let registers = core::array::from_fn(|k| k as u64 + 100);
         let record = CrashRecord { state: 7, signal: 11, code: 1, thread: 5, address: 0x10, registers };

@@ -4,16 +4,16 @@
 //! Nothing here decides, and nothing waits.
 //! **Invariant**: a message of a node to itself is handled when the handler that sent it has returned: it waits in `to_self`.
 
-use crate::kernel::own_memory::{Queue, Table, Zeroed};
+use crate::kernel::own_memory::{KernelQueue, KernelTable, Zeroed};
 use crate::kernel::sys;
 #[cfg(any(feature = "planted", test))]
 use crate::links::bugs;
 use crate::links::ending;
-use crate::links::instruments::{self, Step};
+use crate::links::instruments::{self, MissStep};
 use crate::links::members::{self, Members};
-use crate::links::pushes::{Piece, Pushes};
-use crate::memory::homes::{HomeTable, Homes, PAGE_BYTES, Place};
-use crate::memory::region::{Context, Region};
+use crate::links::pushes::{PushPiece, Pushes};
+use crate::memory::homes::{BlockPlace, HomeTable, Homes, PAGE_BYTES};
+use crate::memory::region::{ContextPage, Region};
 use crate::memory::tags::Space;
 use crate::messages::kinds::{self, id};
 use crate::transport::endpoint::Transport;
@@ -24,7 +24,7 @@ use blizzard_contract::{BLOCK_BYTES, Counter};
 use blizzard_protocol::bugs::Bug;
 use blizzard_protocol::ids::{Block, Data, NodeId, NodeSet};
 use blizzard_protocol::operation::Operation;
-use blizzard_protocol::port::{Port, Rounds, Site};
+use blizzard_protocol::port::{BlockSite, Port, Rounds};
 use blizzard_protocol::protocol::messages::PUSH;
 use blizzard_protocol::tag::Tag;
 use core::fmt;
@@ -40,7 +40,7 @@ unsafe impl Zeroed for PageOperation {}
 pub struct Links {
     pub me: NodeId,
     pub region: Region,
-    pub context: Context,
+    pub context: ContextPage,
     pub space: Space,
     pub homes: Homes,
     pub home_table: HomeTable,
@@ -53,9 +53,9 @@ pub struct Links {
     /// Barriers of all nodes.
     pub rounds: Rounds,
     /// By page: what its elements are combined by.
-    operations: Table<PageOperation>,
+    operations: KernelTable<PageOperation>,
     /// Messages of this node to itself, not handled yet.
-    to_self: Queue<Message>,
+    to_self: KernelQueue<Message>,
 }
 
 impl Port for Links {
@@ -65,7 +65,7 @@ impl Port for Links {
     }
 
     #[inline]
-    fn site(&self, addr: u64) -> Option<Site> {
+    fn site(&self, addr: u64) -> Option<BlockSite> {
         Some(self.site_at(addr, self.home_table.place(&self.homes, addr)?))
     }
 
@@ -100,7 +100,7 @@ impl Port for Links {
     #[inline]
     fn set_tags(&self, block: Block, bytes: u64, tag: Tag) {
         self.space.set_tags(block, bytes, tag);
-        instruments::stamp(&self.context, Step::Tagged);
+        instruments::stamp(&self.context, MissStep::Tagged);
     }
 
     #[inline]
@@ -111,7 +111,7 @@ impl Port for Links {
     #[inline]
     fn write(&self, block: Block, data: &Data) {
         self.space.write(block, data);
-        instruments::stamp(&self.context, Step::Copied);
+        instruments::stamp(&self.context, MissStep::Copied);
     }
 
     fn discard(&self, addr: u64, bytes: u64) {
@@ -124,13 +124,13 @@ impl Port for Links {
         let mut words = [0; 4];
         match data {
             Some(_) => instruments::stamp_answer(&self.context, &mut words),
-            None => instruments::stamp(&self.context, Step::LookedUp),
+            None => instruments::stamp(&self.context, MissStep::LookedUp),
         }
         let kind = kinds::urgency_about_block(number);
         if !self.transport.send_block(to, (number, block.addr(), words), data, kind) {
             self.queue(to, number, block, data);
         }
-        instruments::stamp(&self.context, Step::Sent);
+        instruments::stamp(&self.context, MissStep::Sent);
     }
 
     fn push(&mut self, to: NodeId, block: Block, data: &Data) {
@@ -196,8 +196,8 @@ impl Links {
             written: NodeSet::EMPTY,
             pushes: Pushes::new(region.header().nodes)?,
             rounds: Rounds::default(),
-            operations: Table::new(space.bytes() / PAGE_BYTES)?,
-            to_self: Queue::new(),
+            operations: KernelTable::new(space.bytes() / PAGE_BYTES)?,
+            to_self: KernelQueue::new(),
         })
     }
 
@@ -234,7 +234,7 @@ impl Links {
         }
     }
 
-    fn post_piece(&mut self, to: NodeId, piece: Piece) {
+    fn post_piece(&mut self, to: NodeId, piece: PushPiece) {
         self.context.add_alone(Counter::BytesSent, piece.bytes());
         let args = [piece.place, piece.blocks, 0];
         self.post(to, Message { handler: id::BLOCK_PUSHES, args, ..Message::default() });
@@ -282,9 +282,9 @@ impl Links {
 
     /// The block of an address, whose place is known.
     #[inline]
-    pub fn site_at(&self, addr: u64, place: Place) -> Site {
+    pub fn site_at(&self, addr: u64, place: BlockPlace) -> BlockSite {
         let bytes = place.block.bytes();
-        Site { block: Block::of(addr & !(bytes - 1)), bytes, home: place.home, protocol: place.protocol }
+        BlockSite { block: Block::of(addr & !(bytes - 1)), bytes, home: place.home, protocol: place.protocol }
     }
 
     /// Sends what has to wait in this node's memory.

@@ -25,12 +25,12 @@ const _: () = assert!(PIECE_BLOCKS * ENTRY_BYTES <= STAGE_PIECE_BYTES && PIECE_B
 
 /// A piece: its place, and how many blocks it has.
 #[derive(Clone, Copy)]
-pub struct Piece {
+pub struct PushPiece {
     pub place: u64,
     pub blocks: u64,
 }
 
-impl Piece {
+impl PushPiece {
     pub const fn bytes(self) -> u64 {
         self.blocks * ENTRY_BYTES
     }
@@ -39,7 +39,7 @@ impl Piece {
 /// The pieces of the flush in progress.
 pub struct Pushes {
     /// By node: the piece that blocks for it go into.
-    open: Slice<Option<Piece>>,
+    open: Slice<Option<PushPiece>>,
     /// Places in use; all of them outside of flushes.
     used: u64,
 }
@@ -63,13 +63,13 @@ impl Pushes {
     }
 
     /// The piece for a node that has no room for one more block.
-    pub fn take_full(&mut self, to: NodeId) -> Option<Piece> {
+    pub fn take_full(&mut self, to: NodeId) -> Option<PushPiece> {
         let is_full = self.open[to.index()].is_some_and(|piece| piece.blocks == PIECE_BLOCKS);
         if is_full { self.take(to) } else { None }
     }
 
     /// The piece for a node, which sees all of it when a message tells it.
-    pub fn take(&mut self, to: NodeId) -> Option<Piece> {
+    pub fn take(&mut self, to: NodeId) -> Option<PushPiece> {
         let piece = self.open[to.index()].take()?;
         // SAFETY: SSE is part of every x86-64 processor. What was written past the caches comes before the message.
         unsafe { _mm_sfence() };
@@ -84,7 +84,7 @@ impl Pushes {
             None if used == PUSH_PLACES => return false,
             none => {
                 self.used += 1;
-                none.insert(Piece { place: used, blocks: 0 })
+                none.insert(PushPiece { place: used, blocks: 0 })
             }
         };
         let at = piece.blocks as usize;

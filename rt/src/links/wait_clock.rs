@@ -7,7 +7,7 @@
 //! Source: SDM volume 3, 19.17 (time-stamp counter).
 
 use crate::kernel::sys;
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
 
@@ -66,7 +66,7 @@ impl WaitClock {
     }
 
     /// Converts what has been summed.
-    pub fn fold(&mut self, context: &Context) {
+    pub fn fold(&mut self, context: &ContextPage) {
         let (cycles, ns) = both_clocks();
         self.folded_at = cycles;
         let (cycles, ns) = (cycles.saturating_sub(self.start_cycles), ns.saturating_sub(self.start_ns));

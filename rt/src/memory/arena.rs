@@ -11,7 +11,7 @@
 //! neither the first unit of a chunk nor the last of a free one has an all-zero entry.
 //! Source: Knuth, The Art of Computer Programming, volume 1, 2.5 (boundary tags, algorithm C).
 
-use crate::kernel::own_memory::{Table, Zeroed};
+use crate::kernel::own_memory::{KernelTable, Zeroed};
 use crate::kernel::sys;
 use crate::memory::partition::PAGE_BYTES;
 use blizzard_contract::arena_unit::{FREE, FREE_END, FREE_SLICED, SLICED, USED};
@@ -72,7 +72,7 @@ pub struct Arena {
     top: u32,
     /// Units of the chunks that are handed out.
     used: u32,
-    table: Table<Entry>,
+    table: KernelTable<Entry>,
     bins: [u32; BINS],
     /// Bit per bin: not empty.
     filled: [u64; MAP_WORDS],
@@ -99,7 +99,7 @@ impl Arena {
             units,
             top: 0,
             used: 0,
-            table: Table::new(u64::from(units))?,
+            table: KernelTable::new(u64::from(units))?,
             bins: [NONE; BINS],
             filled: [0; MAP_WORDS],
             sliced: NONE,

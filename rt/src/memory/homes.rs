@@ -14,7 +14,7 @@
 //!
 //! **Invariant**: all blocks of a page have the same home. What is left of the upper half belongs to nobody.
 
-use crate::kernel::own_memory::{Table, Zeroed};
+use crate::kernel::own_memory::{KernelTable, Zeroed};
 use crate::kernel::sys;
 pub use crate::memory::partition::{ArenaId, Attributes, BlockSize, PAGE_BYTES, Partition, Placement};
 use blizzard_contract::SEGMENT_BASE;
@@ -151,7 +151,7 @@ unsafe impl Zeroed for PageHome {}
 
 /// All that an address says, once the home of its page is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockPlace {
     pub home: NodeId,
     pub arena: ArenaId,
     pub block: BlockSize,
@@ -166,13 +166,13 @@ const PLACES: usize = 64;
 struct Known {
     /// See [`Homes::key_of`].
     key: u64,
-    place: Place,
+    place: BlockPlace,
 }
 
 /// Stands where nothing has been looked up: no page has that key.
 const UNKNOWN: Known = Known {
     key: u64::MAX,
-    place: Place {
+    place: BlockPlace {
         home: NodeId::new(0).expect("0 is a node"),
         arena: ArenaId::of(Attributes::PLAIN),
         block: BlockSize::MIN,
@@ -183,7 +183,7 @@ const UNKNOWN: Known = Known {
 /// What this node knows of the homes of first-touch pages.
 pub struct HomeTable {
     /// Of the lower half; nothing when no home is found by first touch.
-    pages: Option<Table<PageHome>>,
+    pages: Option<KernelTable<PageHome>>,
     /// The page whose home this node asks for.
     asking: Option<u64>,
     /// By the low bits of the page's number: a miss asks about one page several times. The place of a page never changes.
@@ -196,23 +196,23 @@ impl HomeTable {
     /// # Errors
     /// The kernel's, when it gives no address space.
     pub fn new(migrates: bool, homes: &Homes) -> sys::Result<HomeTable> {
-        let pages = if migrates { Some(Table::new(homes.partition.half_bytes() / PAGE_BYTES)?) } else { None };
+        let pages = if migrates { Some(KernelTable::new(homes.partition.half_bytes() / PAGE_BYTES)?) } else { None };
         Ok(HomeTable { pages, asking: None, places: [const { Cell::new(UNKNOWN) }; PLACES] })
     }
 
     /// The place of an address; `None` when it belongs to nobody, or this node does not know its home.
     #[inline(always)]
-    pub fn place(&self, homes: &Homes, addr: u64) -> Option<Place> {
+    pub fn place(&self, homes: &Homes, addr: u64) -> Option<BlockPlace> {
         let key = homes.key_of(addr);
         let known = self.places[key as usize % PLACES].get();
         if known.key == key { Some(known.place) } else { self.look_up(homes, addr) }
     }
 
     #[inline(never)]
-    fn look_up(&self, homes: &Homes, addr: u64) -> Option<Place> {
+    fn look_up(&self, homes: &Homes, addr: u64) -> Option<BlockPlace> {
         let home = self.home_of(homes, addr)?;
         let arena = homes.arena_of(addr)?;
-        let place = Place { home, arena, block: arena.block(), protocol: arena.protocol() };
+        let place = BlockPlace { home, arena, block: arena.block(), protocol: arena.protocol() };
         let key = homes.key_of(addr);
         self.places[key as usize % PLACES].set(Known { key, place });
         Some(place)
@@ -235,7 +235,7 @@ impl HomeTable {
 
     /// The table and the number of the page, if its home is found by first touch.
     #[inline]
-    fn entry(&self, homes: &Homes, addr: u64) -> Option<(&Table<PageHome>, u64)> {
+    fn entry(&self, homes: &Homes, addr: u64) -> Option<(&KernelTable<PageHome>, u64)> {
         let partition = &homes.partition;
         let offset = addr.checked_sub(SEGMENT_BASE).filter(|offset| *offset < partition.half_bytes())?;
         self.pages.as_ref().filter(|_| partition.is_first_touch(offset)).map(|pages| (pages, offset / PAGE_BYTES))
@@ -384,8 +384,12 @@ mod tests {
                 table.learn(addr, node((random >> 8) as u32 % 4));
             }
             let expected = table.home_of(&homes, addr).zip(homes.arena_of(addr));
-            let expected =
-                expected.map(|(home, arena)| Place { home, arena, block: arena.block(), protocol: arena.protocol() });
+            let expected = expected.map(|(home, arena)| BlockPlace {
+                home,
+                arena,
+                block: arena.block(),
+                protocol: arena.protocol(),
+            });
             assert_eq!((table.place(&homes, addr), table.place(&homes, addr)), (expected, expected));
         }
         assert_eq!(table.place(&all, u64::MAX), None);

@@ -1,7 +1,7 @@
 //! The shared region: what all nodes of a run and the launcher see.
 //!
 //! Purpose: map the memfd that the launcher created and give typed access to its parts. Input: the file descriptor and the node
-//! number of `crate::node::Boot`. Output: [`Region`], and a [`Context`] for each node. Layout: [`RegionHeader`].
+//! number of `crate::node::Boot`. Output: [`Region`], and a [`ContextPage`] for each node. Layout: [`RegionHeader`].
 //! **Invariants**: the header is checked against the file's size once and never changes except for `abort` and the two words about
 //! created nodes; every offset handed
 //! out lies inside the mapping; shared words are only touched atomically, because other processes write them at any time.
@@ -21,17 +21,17 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Why a region was refused.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RegionRefusal {
     Kernel(&'static str, sys::Errno),
     /// Not written by a launcher of this version.
     Header(&'static str),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RegionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Kernel(what, e) => write!(f, "cannot {what} the launcher's shared region: {e}"),
-            Refusal::Header(what) => write!(f, "the launcher's shared region is not usable: {what}"),
+            RegionRefusal::Kernel(what, e) => write!(f, "cannot {what} the launcher's shared region: {e}"),
+            RegionRefusal::Header(what) => write!(f, "the launcher's shared region is not usable: {what}"),
         }
     }
 }
@@ -117,21 +117,21 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
 
 impl Region {
     /// Maps the region behind `fd` and checks it. The descriptor stays open.
-    pub fn map(fd: i32) -> Result<Region, Refusal> {
-        let stat = sys::fstat(fd).map_err(|e| Refusal::Kernel("find the size of", e))?;
+    pub fn map(fd: i32) -> Result<Region, RegionRefusal> {
+        let stat = sys::fstat(fd).map_err(|e| RegionRefusal::Kernel("find the size of", e))?;
         let mut bytes = [0u8; size_of::<RegionHeader>()];
-        let got = sys::pread(fd, &mut bytes, 0).map_err(|e| Refusal::Kernel("read", e))?;
+        let got = sys::pread(fd, &mut bytes, 0).map_err(|e| RegionRefusal::Kernel("read", e))?;
         if got < bytes.len() {
-            return Err(Refusal::Header("it is shorter than its header"));
+            return Err(RegionRefusal::Header("it is shorter than its header"));
         }
         // SAFETY: plain integers; any bytes are a value, and the buffer is as long as the structure.
         let header = unsafe { bytes.as_ptr().cast::<RegionHeader>().read_unaligned() };
-        check(&header, stat.st_size as u64).map_err(Refusal::Header)?;
+        check(&header, stat.st_size as u64).map_err(RegionRefusal::Header)?;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         limits::make_room(header.total_bytes, false);
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { sys::mmap(0, header.total_bytes, rw, libc::MAP_SHARED, fd, 0) }
-            .map_err(|e| Refusal::Kernel("map", e))?;
+            .map_err(|e| RegionRefusal::Kernel("map", e))?;
         if header.promises_off != 0 {
             let bytes = contract::promises_bytes(header.nodes, header.segment_bytes);
             // SAFETY: advice, about a part of the mapping. A core dump would make a page of each hole.
@@ -245,9 +245,9 @@ impl Region {
     }
 
     /// The context page of a node of this run.
-    pub fn context(&self, node: NodeId) -> Context {
+    pub fn context(&self, node: NodeId) -> ContextPage {
         assert!((node.index() as u32) < self.header.nodes);
-        Context { base: self.base + self.header.contexts_off + node.index() as u64 * CONTEXT_BYTES }
+        ContextPage { base: self.base + self.header.contexts_off + node.index() as u64 * CONTEXT_BYTES }
     }
 
     /// First byte of the ring from `src` to `dst`.
@@ -269,17 +269,17 @@ impl Region {
 
 /// One node's shared context page.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub struct ContextPage {
     base: u64,
 }
 
-impl Context {
+impl ContextPage {
     /// The page at `base`.
     ///
     /// # Safety
     /// A page-aligned, readable and writable page lies there as long as the context is used.
-    pub const unsafe fn at(base: u64) -> Context {
-        Context { base }
+    pub const unsafe fn at(base: u64) -> ContextPage {
+        ContextPage { base }
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -408,7 +408,7 @@ impl Context {
         unsafe { AtomicU64::from_ptr(at as *mut u64) }.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// [`Context::add`] without a locked instruction, for nodes whose one thread is the only one that counts.
+    /// [`ContextPage::add`] without a locked instruction, for nodes whose one thread is the only one that counts.
     #[inline]
     pub fn add_alone(&self, counter: Counter, amount: u64) {
         let at = self.base + (offset_of!(SharedContext, counters) + 8 * counter as usize) as u64;
@@ -548,8 +548,8 @@ mod tests {
             let fd = testing::memfd(&header);
             let refusal = Region::map(fd).unwrap_err();
             sys::close(fd).unwrap();
-            assert!(matches!(refusal, Refusal::Header(text) if text.contains(reason)), "{refusal} / {reason}");
+            assert!(matches!(refusal, RegionRefusal::Header(text) if text.contains(reason)), "{refusal} / {reason}");
         }
-        assert!(matches!(Region::map(-1), Err(Refusal::Kernel(..))));
+        assert!(matches!(Region::map(-1), Err(RegionRefusal::Kernel(..))));
     }
 }

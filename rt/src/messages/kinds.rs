@@ -29,7 +29,7 @@ pub enum Route {
 }
 
 /// One row of the table.
-pub struct Row {
+pub struct KindRow {
     pub name: &'static str,
     pub route: Route,
     /// Bytes of data: 0, 64 or [`ANY_DATA`].
@@ -53,7 +53,7 @@ macro_rules! kinds {
         }
 
         /// The kinds that are no protocol's, by number from [`OWN`].
-        const ROWS: &[Row] = &[$(Row {
+        const ROWS: &[KindRow] = &[$(KindRow {
             name: stringify!($name),
             route: Route::$route,
             data_bytes: $data,
@@ -117,21 +117,21 @@ kinds! {
 }
 
 /// The kinds of messages that are about a block, by number: what [`blizzard_protocol::list::row_of`] says of each.
-const OF_PROTOCOLS: &[Option<Row>; OWN as usize] = &{
+const OF_PROTOCOLS: &[Option<KindRow>; OWN as usize] = &{
     let mut all = [const { None }; OWN as usize];
     let mut number = 0;
     while number < OWN {
         if let Some((_, row)) = row_of(number) {
             let route = if row.is_for_home { Route::ToHome } else { Route::FromHome };
             let data_bytes = if row.carries_data { BLOCK_BYTES as u8 } else { 0 };
-            all[number as usize] = Some(Row { name: row.name, route, data_bytes });
+            all[number as usize] = Some(KindRow { name: row.name, route, data_bytes });
         }
         number += 1;
     }
     all[id::BLOCK_PART as usize] =
-        Some(Row { name: "BlockPart", route: Route::WithHome, data_bytes: BLOCK_BYTES as u8 });
+        Some(KindRow { name: "BlockPart", route: Route::WithHome, data_bytes: BLOCK_BYTES as u8 });
     all[id::BLOCK_PUSH as usize] =
-        Some(Row { name: "BlockPush", route: Route::WithHome, data_bytes: BLOCK_BYTES as u8 });
+        Some(KindRow { name: "BlockPush", route: Route::WithHome, data_bytes: BLOCK_BYTES as u8 });
     all
 };
 
@@ -162,7 +162,7 @@ pub fn urgency_about_block(number: u16) -> Urgency {
 
 /// The row of that number; `None` when no message has it.
 #[inline]
-pub fn row(number: u16) -> Option<&'static Row> {
+pub fn row(number: u16) -> Option<&'static KindRow> {
     match number.checked_sub(OWN) {
         None => OF_PROTOCOLS[usize::from(number)].as_ref(),
         Some(own) => ROWS.get(usize::from(own)),

@@ -19,10 +19,10 @@ use crate::transport::message::Message;
 use crate::transport::patience::Patience;
 use crate::transport::patience::Wait;
 use blizzard_contract::{BLOCK_BYTES, Counter, PUSH_PLACES};
-use blizzard_protocol::engine::access::Progress;
+use blizzard_protocol::engine::access::AccessProgress;
 use blizzard_protocol::ids::{Block, NodeId};
 use blizzard_protocol::operation::Operation;
-use blizzard_protocol::port::{Port, Site};
+use blizzard_protocol::port::{BlockSite, Port};
 use blizzard_protocol::protocol::messages::PUSH;
 pub use blizzard_protocol::protocol::pins::LANE_BLOCKS;
 use blizzard_protocol::protocol::seam::PREFETCHES;
@@ -188,12 +188,12 @@ impl Node {
         if self.hints.take(block) {
             self.count_hint(&site);
         }
-        if self.engine.acquire(&mut self.links, &site, store) == Progress::Done {
+        if self.engine.acquire(&mut self.links, &site, store) == AccessProgress::Done {
             return;
         }
         loop {
             self.wait(Wait::Miss, |node| node.engine.is_granted());
-            if self.engine.go_on(&mut self.links) == Progress::Done {
+            if self.engine.go_on(&mut self.links) == AccessProgress::Done {
                 return self.take_what_has_come();
             }
         }
@@ -201,7 +201,7 @@ impl Node {
 
     /// A block is missed that a hint has asked for.
     #[cold]
-    fn count_hint(&self, site: &Site) {
+    fn count_hint(&self, site: &BlockSite) {
         // A copy that is there is no good for a store alone.
         match self.links.tag(site.block) {
             _ if self.engine.is_outstanding(site) => self.count(Counter::HintsLate),
@@ -212,7 +212,7 @@ impl Node {
 
     /// The block with its home; the first node to use a page becomes it.
     #[cold]
-    fn locate_unknown(&mut self, block: Block) -> Site {
+    fn locate_unknown(&mut self, block: Block) -> BlockSite {
         if self.home_table.is_unknown(&self.homes, block.addr()) {
             self.ask_home(block);
         }

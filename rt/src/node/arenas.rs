@@ -2,7 +2,7 @@
 //!
 //! Input: arenas, sizes, addresses; messages. Output: memory, answers. **Invariant**: only an arena's owner touches its bookkeeping.
 
-use crate::kernel::own_memory::{Table, Zeroed};
+use crate::kernel::own_memory::{KernelTable, Zeroed};
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::memory::arena::{Arena, Chunk, FreeError};
@@ -15,16 +15,16 @@ use blizzard_protocol::ids::NodeId;
 
 /// An allocation for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
+pub struct ArenasFull {
     /// What is left of the part of the segment that such allocations come from, in pieces that are too small.
     pub free_bytes: u64,
     /// The least GiB of a larger segment that has room for it; `None`: none has.
     pub enough_gib: Option<u64>,
 }
 
-impl Full {
+impl ArenasFull {
     /// There is no such part.
-    pub const NO_ARENA: Full = Full { free_bytes: 0, enough_gib: None };
+    pub const NO_ARENA: ArenasFull = ArenasFull { free_bytes: 0, enough_gib: None };
 }
 
 /// The arenas that one node owns: each comes into being with its first allocation.
@@ -35,7 +35,7 @@ pub struct Arenas {
     /// Of the lower half: node 0 only.
     lower: [Option<Arena>; LOWER],
     /// A record of each that there is.
-    records: Table<Record>,
+    records: KernelTable<Record>,
     recorded: u64,
 }
 
@@ -58,7 +58,7 @@ impl Arenas {
             me,
             zone: [const { None }; IN_ZONE],
             lower: [const { None }; LOWER],
-            records: Table::new(OWN_ARENAS as u64)?,
+            records: KernelTable::new(OWN_ARENAS as u64)?,
             recorded: 0,
         };
         let defaults = homes.partition().defaults();
@@ -104,10 +104,16 @@ impl Arenas {
     }
 
     /// Takes memory out of an arena of this node's, `sliced` pages or not. And the arena's limit. `by`: the place in the program that wants it.
-    pub fn alloc(&mut self, arena: ArenaId, bytes: u64, by: u64, sliced: bool) -> Option<(Result<Chunk, Full>, u64)> {
+    pub fn alloc(
+        &mut self,
+        arena: ArenaId,
+        bytes: u64,
+        by: u64,
+        sliced: bool,
+    ) -> Option<(Result<Chunk, ArenasFull>, u64)> {
         self.place(arena)?;
         let homes = self.homes;
-        let full = |free_bytes, limit| Full { free_bytes, enough_gib: homes.enough_gib(arena, bytes, limit) };
+        let full = |free_bytes, limit| ArenasFull { free_bytes, enough_gib: homes.enough_gib(arena, bytes, limit) };
         Some(match self.get(arena) {
             Some(Ok(arena)) => {
                 let chunk = if sliced { arena.alloc_sliced(bytes, by) } else { arena.alloc(bytes, by) };

@@ -3,7 +3,7 @@
 //! Input: hints and misses. Output: whether a block that is missed was asked for. A copy that is used raises no miss, so its use is not seen. **Invariant**: a block is remembered until
 //! it is missed, or another one takes its place: counts of misses are never too high.
 
-use crate::kernel::own_memory::{Table, Zeroed};
+use crate::kernel::own_memory::{KernelTable, Zeroed};
 use crate::kernel::sys;
 use blizzard_contract::BLOCK_SHIFT;
 use blizzard_protocol::ids::Block;
@@ -21,7 +21,7 @@ unsafe impl Zeroed for Asked {}
 /// The blocks that were asked for.
 pub struct Hints {
     /// By the low bits of a block's number.
-    asked: Table<Asked>,
+    asked: KernelTable<Asked>,
     is_any: bool,
     /// The program waits in `bz_check_out`: that a copy has not come is no miss of its own.
     is_checking_out: bool,
@@ -33,7 +33,7 @@ impl Hints {
     /// # Errors
     /// The kernel's, when it gives no address space.
     pub fn new() -> sys::Result<Hints> {
-        Ok(Hints { asked: Table::new(PLACES)?, is_any: false, is_checking_out: false })
+        Ok(Hints { asked: KernelTable::new(PLACES)?, is_any: false, is_checking_out: false })
     }
 
     /// Remembers a block.

@@ -2,7 +2,7 @@
 //!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
-use crate::kernel::own_memory::{KernelMemory, Queue, Slice};
+use crate::kernel::own_memory::{KernelMemory, KernelQueue, Slice};
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::links::wait_clock::WaitClock;
@@ -37,7 +37,7 @@ pub struct Node {
     pub answer: Option<Message>,
     pub requests: u64,
     /// Messages of `tempest.h` that came before the program had started that interface.
-    pub early: Queue<Message>,
+    pub early: KernelQueue<Message>,
 }
 
 impl Deref for Node {
@@ -79,7 +79,7 @@ impl Node {
             awaited: None,
             answer: None,
             requests: 0,
-            early: Queue::new(),
+            early: KernelQueue::new(),
         })
     }
 

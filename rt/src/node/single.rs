@@ -12,8 +12,8 @@ use crate::memory::access_control::program::{PROGRAM, runtime_address};
 use crate::memory::arena::FreeError;
 use crate::memory::homes::{Attributes, Homes};
 use crate::memory::segment;
-use crate::node::arenas::{Arenas, Full, whole_blocks};
-use crate::sync::handle::{Handle, Kind};
+use crate::node::arenas::{Arenas, ArenasFull, whole_blocks};
+use crate::sync::handle::{Handle, HandleKind};
 use crate::sync::op::Op;
 use blizzard_contract::{BLOCK_BYTES, PUBLISH_SLOTS};
 use blizzard_protocol::ids::NodeId;
@@ -35,7 +35,7 @@ const CONTENDED: u32 = 2;
 
 /// Why a call was refused; the text of the error line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misuse {
+pub enum CallMisuse {
     NotALock,
     /// Not a barrier, event or counter, whichever was meant.
     NotThat,
@@ -48,18 +48,18 @@ pub enum Misuse {
     NeverSet,
 }
 
-impl Misuse {
+impl CallMisuse {
     pub const fn text(self) -> &'static str {
         match self {
-            Misuse::NotALock => "is not a lock",
-            Misuse::NotThat => "is not an object of that kind",
-            Misuse::TooManyObjects => "too many barriers, events and counters",
-            Misuse::NotLocked => "is not locked",
-            Misuse::TooManyLocks => "too many locks",
-            Misuse::Free(error) => error.text(),
-            Misuse::NotShared => "is not shared memory",
-            Misuse::HeldAlready => "is held already, and there is no other thread to release it",
-            Misuse::NeverSet => "is not set, and there is no other thread to set it",
+            CallMisuse::NotALock => "is not a lock",
+            CallMisuse::NotThat => "is not an object of that kind",
+            CallMisuse::TooManyObjects => "too many barriers, events and counters",
+            CallMisuse::NotLocked => "is not locked",
+            CallMisuse::TooManyLocks => "too many locks",
+            CallMisuse::Free(error) => error.text(),
+            CallMisuse::NotShared => "is not shared memory",
+            CallMisuse::HeldAlready => "is held already, and there is no other thread to release it",
+            CallMisuse::NeverSet => "is not set, and there is no other thread to set it",
         }
     }
 }
@@ -140,12 +140,12 @@ impl Single {
     ///
     /// # Errors
     /// There is no room.
-    pub fn alloc(&self, attributes: Attributes, bytes: u64, by: u64) -> Result<(u64, u64, bool), Full> {
-        let arena = self.homes.arena_for(attributes).ok_or(Full::NO_ARENA)?;
+    pub fn alloc(&self, attributes: Attributes, bytes: u64, by: u64) -> Result<(u64, u64, bool), ArenasFull> {
+        let arena = self.homes.arena_for(attributes).ok_or(ArenasFull::NO_ARENA)?;
         let bytes = whole_blocks(attributes, bytes);
         let (before, (chunk, limit)) = self
             .with_arenas(|arenas| Some((arenas.limit(arena).unwrap_or(0), arenas.alloc(arena, bytes, by, false)?)))
-            .ok_or(Full::NO_ARENA)?;
+            .ok_or(ArenasFull::NO_ARENA)?;
         if let Some((start, bytes)) = self.homes.arena_range(arena).filter(|_| limit > before) {
             // SAFETY: an arena of the segment.
             unsafe { segment::show_in_dumps(PROGRAM.dumped_address(start), (start, start + bytes), before, limit) };
@@ -154,37 +154,37 @@ impl Single {
     }
 
     /// Gives memory back.
-    pub fn free(&self, addr: u64) -> Result<(), Misuse> {
-        self.with_arenas(|arenas| arenas.free(addr)).ok_or(Misuse::NotShared)?.map(drop).map_err(Misuse::Free)
+    pub fn free(&self, addr: u64) -> Result<(), CallMisuse> {
+        self.with_arenas(|arenas| arenas.free(addr)).ok_or(CallMisuse::NotShared)?.map(drop).map_err(CallMisuse::Free)
     }
 
     /// A new barrier, event or counter.
-    pub fn object_new(&self, kind: Kind, value: u64) -> Result<u64, Misuse> {
+    pub fn object_new(&self, kind: HandleKind, value: u64) -> Result<u64, CallMisuse> {
         let index = self.object_count.fetch_add(1, Ordering::Relaxed);
-        let home = NodeId::new(0).filter(|_| index < MAX_OBJECTS).ok_or(Misuse::TooManyObjects)?;
+        let home = NodeId::new(0).filter(|_| index < MAX_OBJECTS).ok_or(CallMisuse::TooManyObjects)?;
         let handle = Handle { kind, home, index }.encode();
         self.object(kind, handle)?.store(value, Ordering::Release);
         Ok(handle)
     }
 
     /// The word of a barrier, event or counter.
-    pub fn object(&self, kind: Kind, value: u64) -> Result<&AtomicU64, Misuse> {
+    pub fn object(&self, kind: HandleKind, value: u64) -> Result<&AtomicU64, CallMisuse> {
         let known = self.object_count.load(Ordering::Relaxed).min(MAX_OBJECTS);
         let handle = Handle::decode(kind, value).filter(|handle| handle.home.index() == 0 && handle.index < known);
-        let index = handle.ok_or(Misuse::NotThat)?.index;
+        let index = handle.ok_or(CallMisuse::NotThat)?.index;
         // SAFETY: below MAX_OBJECTS, so inside the mapping, which stays.
         Ok(unsafe { AtomicU64::from_ptr((self.objects + 8 * index) as *mut u64) })
     }
 
     /// The lower half of an event's word, which threads sleep on: 1 when it is set.
-    fn event_word(&self, value: u64) -> Result<&AtomicU32, Misuse> {
-        let word = self.object(Kind::Event, value)?;
+    fn event_word(&self, value: u64) -> Result<&AtomicU32, CallMisuse> {
+        let word = self.object(HandleKind::Event, value)?;
         // SAFETY: half of the word, little-endian; events are used through here only.
         Ok(unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) })
     }
 
     /// Sets or clears an event.
-    pub fn event_set(&self, value: u64, on: bool) -> Result<(), Misuse> {
+    pub fn event_set(&self, value: u64, on: bool) -> Result<(), CallMisuse> {
         let word = self.event_word(value)?;
         word.store(on.into(), Ordering::Release);
         if on {
@@ -194,11 +194,11 @@ impl Single {
     }
 
     /// Waits until another thread has set the event.
-    pub fn event_wait(&self, value: u64) -> Result<(), Misuse> {
+    pub fn event_wait(&self, value: u64) -> Result<(), CallMisuse> {
         let word = self.event_word(value)?;
         while word.load(Ordering::Acquire) == 0 {
             if sys::is_only_thread() {
-                return Err(Misuse::NeverSet);
+                return Err(CallMisuse::NeverSet);
             }
             let _ = sys::futex_wait(word, 0, None);
         }
@@ -206,30 +206,30 @@ impl Single {
     }
 
     /// A new, free lock.
-    pub fn lock_new(&self) -> Result<u64, Misuse> {
+    pub fn lock_new(&self) -> Result<u64, CallMisuse> {
         let index = self.lock_count.fetch_add(1, Ordering::Relaxed);
-        let home = NodeId::new(0).filter(|_| index < MAX_LOCKS).ok_or(Misuse::TooManyLocks)?;
-        Ok(Handle { kind: Kind::Lock, home, index }.encode())
+        let home = NodeId::new(0).filter(|_| index < MAX_LOCKS).ok_or(CallMisuse::TooManyLocks)?;
+        Ok(Handle { kind: HandleKind::Lock, home, index }.encode())
     }
 
-    fn lock_word(&self, value: u64) -> Result<&AtomicU32, Misuse> {
+    fn lock_word(&self, value: u64) -> Result<&AtomicU32, CallMisuse> {
         let known = self.lock_count.load(Ordering::Relaxed).min(MAX_LOCKS);
         let handle =
-            Handle::decode(Kind::Lock, value).filter(|handle| handle.home.index() == 0 && handle.index < known);
-        let index = handle.ok_or(Misuse::NotALock)?.index;
+            Handle::decode(HandleKind::Lock, value).filter(|handle| handle.home.index() == 0 && handle.index < known);
+        let index = handle.ok_or(CallMisuse::NotALock)?.index;
         // SAFETY: below MAX_LOCKS, so inside the mapping, which stays.
         Ok(unsafe { AtomicU32::from_ptr((self.locks + 4 * index) as *mut u32) })
     }
 
     /// Waits until the calling thread holds the lock.
-    pub fn lock(&self, value: u64) -> Result<(), Misuse> {
+    pub fn lock(&self, value: u64) -> Result<(), CallMisuse> {
         let word = self.lock_word(value)?;
         if word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Ok(());
         }
         while word.swap(CONTENDED, Ordering::Acquire) != FREE {
             if sys::is_only_thread() {
-                return Err(Misuse::HeldAlready);
+                return Err(CallMisuse::HeldAlready);
             }
             // Woken, interrupted or changed meanwhile: look again.
             let _ = sys::futex_wait(word, CONTENDED, None);
@@ -238,16 +238,16 @@ impl Single {
     }
 
     /// Takes the lock if it is free.
-    pub fn trylock(&self, value: u64) -> Result<bool, Misuse> {
+    pub fn trylock(&self, value: u64) -> Result<bool, CallMisuse> {
         let word = self.lock_word(value)?;
         Ok(word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok())
     }
 
     /// Releases the lock.
-    pub fn unlock(&self, value: u64) -> Result<(), Misuse> {
+    pub fn unlock(&self, value: u64) -> Result<(), CallMisuse> {
         let word = self.lock_word(value)?;
         match word.swap(FREE, Ordering::Release) {
-            FREE => Err(Misuse::NotLocked),
+            FREE => Err(CallMisuse::NotLocked),
             HELD => Ok(()),
             _ => {
                 let _ = sys::futex_wake(word, 1);
@@ -339,16 +339,16 @@ mod tests {
     #[test]
     fn misuse_is_told() {
         let single = single();
-        assert_eq!(single.lock(0), Err(Misuse::NotALock));
+        assert_eq!(single.lock(0), Err(CallMisuse::NotALock));
         let lock = single.lock_new().unwrap();
-        assert_eq!(single.unlock(lock), Err(Misuse::NotLocked));
-        assert_eq!(single.unlock(lock + 1), Err(Misuse::NotALock));
+        assert_eq!(single.unlock(lock), Err(CallMisuse::NotLocked));
+        assert_eq!(single.unlock(lock + 1), Err(CallMisuse::NotALock));
         single.lock(lock).unwrap();
         assert_eq!(single.trylock(lock), Ok(false));
-        assert_eq!(single.free(64), Err(Misuse::NotShared));
+        assert_eq!(single.free(64), Err(CallMisuse::NotShared));
         let (addr, ..) = single.alloc(DEFAULTS, 100, 0).unwrap();
         single.free(addr).unwrap();
-        assert_eq!(single.free(addr), Err(Misuse::Free(FreeError::AlreadyFree)));
+        assert_eq!(single.free(addr), Err(CallMisuse::Free(FreeError::AlreadyFree)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Loops in which the program waits for another node without telling the runtime.
 //!
 //! Purpose: a node that spins on shared memory keeps its processor, though the node that it waits for may need one. Where two nodes or more share each processor it
-//! should give its own away instead. Input: the program's registers at polls. Output: how long to wait for a message ([`Step::Wait`]).
+//! should give its own away instead. Input: the program's registers at polls. Output: how long to wait for a message ([`PollStep::Wait`]).
 //!
 //! A loop that only looks has the same registers in each round. So after each miss the next two polls are taken, and compared. One that differs ends it: the
 //! program computes. If they are alike the node waits, longer each time, until a message comes: nothing else changes shared memory. A loop that only seems to look,
@@ -27,7 +27,7 @@ pub struct Spinning {
 
 /// What to do at a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PollStep {
     /// Nothing: the program computes, or nobody has asked.
     Done,
     /// Take the next poll, too.
@@ -48,24 +48,24 @@ impl Spinning {
     }
 
     /// A poll is taken. `has_come`: so has a message, which may have changed what the program looks at.
-    pub fn poll(&mut self, registers: u64, has_come: bool) -> Step {
+    pub fn poll(&mut self, registers: u64, has_come: bool) -> PollStep {
         if !self.is_armed {
-            return Step::Done;
+            return PollStep::Done;
         }
         if has_come {
             self.arm();
-            return Step::Again;
+            return PollStep::Again;
         }
         match self.seen.replace(registers) {
-            None => Step::Again,
+            None => PollStep::Again,
             Some(before) if before == registers && self.waited_ns < MOST_NS => {
                 let ns = FIRST_NS.max(self.waited_ns);
                 self.waited_ns += ns;
-                Step::Wait { ns }
+                PollStep::Wait { ns }
             }
             Some(_) => {
                 self.is_armed = false;
-                Step::Done
+                PollStep::Done
             }
         }
     }
@@ -78,11 +78,11 @@ mod tests {
     #[test]
     fn a_loop_that_computes_is_left_alone_after_two_polls() {
         let mut spinning = Spinning::default();
-        assert_eq!(spinning.poll(1, false), Step::Done);
+        assert_eq!(spinning.poll(1, false), PollStep::Done);
         spinning.arm();
         assert_eq!(
             [spinning.poll(1, false), spinning.poll(2, false), spinning.poll(2, false)],
-            [Step::Again, Step::Done, Step::Done]
+            [PollStep::Again, PollStep::Done, PollStep::Done]
         );
     }
 
@@ -90,24 +90,24 @@ mod tests {
     fn a_loop_that_looks_waits_longer_and_longer_up_to_a_limit() {
         let mut spinning = Spinning::default();
         spinning.arm();
-        assert_eq!(spinning.poll(1, false), Step::Again);
+        assert_eq!(spinning.poll(1, false), PollStep::Again);
         let mut waits = Vec::new();
-        while let Step::Wait { ns } = spinning.poll(1, false) {
+        while let PollStep::Wait { ns } = spinning.poll(1, false) {
             waits.push(ns);
         }
         assert_eq!(waits[..4], [FIRST_NS, FIRST_NS, 2 * FIRST_NS, 4 * FIRST_NS]);
         let sum: u64 = waits.iter().sum();
         assert!((MOST_NS..3 * MOST_NS).contains(&sum), "{sum}");
-        assert_eq!(spinning.poll(1, false), Step::Done);
+        assert_eq!(spinning.poll(1, false), PollStep::Done);
     }
 
     #[test]
     fn a_message_begins_it_again() {
         let mut spinning = Spinning::default();
         spinning.arm();
-        assert_eq!(spinning.poll(1, false), Step::Again);
-        assert_eq!(spinning.poll(1, true), Step::Again);
-        assert_eq!(spinning.poll(1, false), Step::Again);
-        assert!(matches!(spinning.poll(1, false), Step::Wait { .. }));
+        assert_eq!(spinning.poll(1, false), PollStep::Again);
+        assert_eq!(spinning.poll(1, true), PollStep::Again);
+        assert_eq!(spinning.poll(1, false), PollStep::Again);
+        assert!(matches!(spinning.poll(1, false), PollStep::Wait { .. }));
     }
 }

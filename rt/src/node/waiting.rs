@@ -7,7 +7,7 @@ use crate::kernel::later;
 use crate::kernel::sys;
 use crate::links::bugs::has_bug;
 use crate::links::ending;
-use crate::links::instruments::{self, Step};
+use crate::links::instruments::{self, MissStep};
 use crate::messages::judge::{self, Receiver, Rejection};
 use crate::messages::kinds::{self, id};
 use crate::node::access;
@@ -57,11 +57,11 @@ impl Node {
 
     /// A block access fault: makes the range accessible.
     pub fn miss(&mut self, addr: u64, bytes: u64, store: bool, masked: bool) {
-        instruments::stamp(&self.context, Step::Entered);
+        instruments::stamp(&self.context, MissStep::Entered);
         self.begin();
         self.access(addr, bytes, store, masked);
         self.leave();
-        instruments::stamp(&self.context, Step::Leaving);
+        instruments::stamp(&self.context, MissStep::Leaving);
     }
 
     /// Handles what has arrived.
@@ -100,9 +100,9 @@ impl Node {
     #[inline(never)]
     fn look_for_spin(&mut self, registers: u64, has_come: bool) {
         match self.spinning.poll(registers, has_come) {
-            spinning::Step::Done => return,
-            spinning::Step::Again => {}
-            spinning::Step::Wait { ns } => {
+            spinning::PollStep::Done => return,
+            spinning::PollStep::Again => {}
+            spinning::PollStep::Wait { ns } => {
                 self.rest(ns);
                 self.leave();
             }

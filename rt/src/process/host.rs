@@ -6,32 +6,32 @@ use blizzard_contract::Counter;
 use blizzard_protocol::ids::NodeId;
 
 /// How a function of the interface reaches the nodes.
-pub enum Host<'a> {
+pub enum CallHost<'a> {
     /// The only node.
     Alone,
     Node(&'a mut Node),
 }
 
-impl Host<'_> {
+impl CallHost<'_> {
     pub fn me(&self) -> NodeId {
         match self {
-            Host::Alone => NodeId::FIRST,
-            Host::Node(node) => node.me,
+            CallHost::Alone => NodeId::FIRST,
+            CallHost::Node(node) => node.me,
         }
     }
 
     pub fn node(&mut self) -> Option<&mut Node> {
         match self {
-            Host::Alone => None,
-            Host::Node(node) => Some(node),
+            CallHost::Alone => None,
+            CallHost::Node(node) => Some(node),
         }
     }
 
     /// Counts one event.
     pub fn count(&self, counter: Counter) {
         match self {
-            Host::Alone => tags::count(counter),
-            Host::Node(node) => node.count(counter),
+            CallHost::Alone => tags::count(counter),
+            CallHost::Node(node) => node.count(counter),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::kernel::sys;
 use crate::links::ending::{self, EXIT_FAILED};
 use crate::memory::access_control::interface::AccessControl;
 use crate::memory::access_control::program::{self, PROGRAM, UNTESTED_FAULTS};
-use crate::memory::region::{Context, Region};
+use crate::memory::region::{ContextPage, Region};
 use crate::memory::segment;
 use crate::memory::tags::Space;
 use crate::node::access::Lane;
@@ -24,7 +24,7 @@ use crate::node::node::Node;
 use crate::node::single::Single;
 use crate::node::user_handlers;
 use crate::node::waiting::Entered;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::own_stack;
 use crate::transport::control;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
@@ -49,7 +49,7 @@ const EXIT_CANNOT_START: i32 = 127;
 #[derive(Clone, Copy)]
 pub struct Gates {
     /// Addresses for the private context page.
-    pub addresses: fn(Run) -> [u64; 7],
+    pub addresses: fn(RunKind) -> [u64; 7],
     /// Lets in the signals that were put off.
     pub safe_point: fn(),
     /// Behind an access that several ranges were made accessible for: those in private memory, and whether there were others.
@@ -60,7 +60,7 @@ pub struct Gates {
 
 /// What the gates depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum RunKind {
     /// One node.
     Alone,
     /// A processor for each node.
@@ -87,7 +87,7 @@ struct Identity {
     node: u32,
     nodes: u32,
     /// Launched: the region and the own context page in it.
-    launched: Option<(Region, Context)>,
+    launched: Option<(Region, ContextPage)>,
 }
 
 /// The process's node. At a page of its own: see [`crate::kernel::unaliased`].
@@ -158,13 +158,13 @@ fn identity() -> Identity {
 }
 
 /// What a call of the program leads to.
-pub enum Call<'a> {
+pub enum ProgramCall<'a> {
     Single(&'a Single),
     Several(&'a mut Node),
 }
 
 /// Runs a call of the program's interface; `name` is for error lines.
-pub fn with_run<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
+pub fn with_run<R>(name: &str, run: impl FnOnce(ProgramCall<'_>) -> R) -> R {
     if user_handlers::in_handler() {
         refuse_in_handler(name);
     }
@@ -179,17 +179,17 @@ fn refuse_in_handler(name: &str) -> ! {
 }
 
 /// Runs a function of `tempest.h`, also inside a handler of the program; `name` is for error lines.
-pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
+pub fn with_host<R>(name: &str, run: impl FnOnce(CallHost<'_>) -> R) -> R {
     let lent = GLOBAL.lent.load(Ordering::Relaxed);
     if !lent.is_null() {
         // SAFETY: `lend` holds the only reference and does not use it before the handler returns; the handler is this thread's, and
         // functions of the interface do not nest.
-        return run(Host::Node(unsafe { &mut *lent }));
+        return run(CallHost::Node(unsafe { &mut *lent }));
     }
     with_call(name, |call| match call {
-        Call::Single(_) => run(Host::Alone),
-        Call::Several(node) => {
-            let result = run(Host::Node(node));
+        ProgramCall::Single(_) => run(CallHost::Alone),
+        ProgramCall::Several(node) => {
+            let result = run(CallHost::Node(node));
             node.transport.interrupt_told();
             result
         }
@@ -197,16 +197,16 @@ pub fn with_host<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
 }
 
 /// [`with_host`] for a gate.
-pub fn with_host_at_gate<R>(name: &str, run: impl FnOnce(Host<'_>) -> R) -> R {
+pub fn with_host_at_gate<R>(name: &str, run: impl FnOnce(CallHost<'_>) -> R) -> R {
     user_handlers::entered(true);
     match GLOBAL.mode.load(Ordering::Relaxed) {
         mode::SEVERAL => enter(name, |node| {
             node.begin();
-            let result = run(Host::Node(node));
+            let result = run(CallHost::Node(node));
             node.leave();
             result
         }),
-        _ => run(Host::Alone),
+        _ => run(CallHost::Alone),
     }
 }
 
@@ -225,7 +225,7 @@ pub fn rules() -> Option<(u64, u64)> {
     identity().launched.and_then(|(region, _)| region.rules())
 }
 
-fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
+fn with_call<R>(name: &str, run: impl FnOnce(ProgramCall<'_>) -> R) -> R {
     let result = make_call(name, run);
     // Code without polls does not ask: not for what is there for this node itself, which no peer interrupts, nor in a loop of calls, in which signals of peers
     // find the runtime.
@@ -238,21 +238,21 @@ fn with_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
 /// Whether there is something to do for the next poll.
 fn is_rung() -> bool {
     // SAFETY: a node of several has the page mapped.
-    unsafe { Context::at(contract::CONTEXT_SHARED) }.poll().load(Ordering::Relaxed) != 0
+    unsafe { ContextPage::at(contract::CONTEXT_SHARED) }.poll().load(Ordering::Relaxed) != 0
 }
 
-fn make_call<R>(name: &str, run: impl FnOnce(Call<'_>) -> R) -> R {
+fn make_call<R>(name: &str, run: impl FnOnce(ProgramCall<'_>) -> R) -> R {
     match GLOBAL.mode.load(Ordering::Relaxed) {
         mode::SINGLE => {
             // SAFETY: initialised by `start` before it set the mode.
-            let result = run(Call::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() }));
+            let result = run(ProgramCall::Single(unsafe { (*GLOBAL.single.get()).assume_init_ref() }));
             safe_point();
             result
         }
         mode::SEVERAL => {
             let result = enter(name, |node| {
                 node.begin();
-                let result = run(Call::Several(node));
+                let result = run(ProgramCall::Several(node));
                 node.leave();
                 result
             });
@@ -305,11 +305,11 @@ pub unsafe fn start(boot: Option<Boot>, gates: Gates) {
         }
         let Identity { nodes, node, launched } = identity();
         let run = match launched {
-            _ if nodes == 1 => Run::Alone,
-            Some((region, _)) if region.has_promises() => Run::Watched,
+            _ if nodes == 1 => RunKind::Alone,
+            Some((region, _)) if region.has_promises() => RunKind::Watched,
             // Code without polls would leave the doorbell unanswered.
-            Some((region, _)) if 2 * region.header().cpus <= nodes && !cfg!(feature = "guard") => Run::Crowded,
-            _ => Run::Several,
+            Some((region, _)) if 2 * region.header().cpus <= nodes && !cfg!(feature = "guard") => RunKind::Crowded,
+            _ => RunKind::Several,
         };
         or_fail(segment::fill_private_context((gates.addresses)(run), nodes, node));
         if let Some((_, context)) = launched {
@@ -350,7 +350,7 @@ unsafe fn start_single(region: Option<(i32, &Region)>) {
         or_fail(segment::map_contexts(region.map(|(fd, region)| (fd, region.header(), zero))));
         or_fail(program::map_segment(bytes));
         let single = (*GLOBAL.single.get()).write(require_memory(Single::new(bytes, zero)));
-        Context::at(contract::CONTEXT_SHARED).set_arenas(single.arena_records());
+        ContextPage::at(contract::CONTEXT_SHARED).set_arenas(single.arena_records());
     }
     GLOBAL.mode.store(mode::SINGLE, Ordering::Release);
 }

@@ -4,9 +4,9 @@
 //! raised (SIGSEGV of a guard page) runs in the middle, with polls of its own, and returns there, perhaps with other registers; a jump to an address
 //! that nobody foresaw is redirected by a trap byte. Input: where a context continues, and its registers. Output: accessible blocks, and where it goes on.
 //! * At an access with a check of its own it goes back to that check ([`blizzard_contract::restarts`]).
-//! * One check may cover several accesses: what those that follow rely on is made accessible again ([`contract::Region`]).
+//! * One check may cover several accesses: what those that follow rely on is made accessible again ([`contract::CodeRegion`]).
 //! * Where what is relied upon cannot be named (a table's element of which the index is not known yet), the code stands in a copy of a loop, and the
-//!   context goes on in the loop itself ([`contract::Region::MOVED`]).
+//!   context goes on in the loop itself ([`contract::CodeRegion::MOVED`]).
 //!
 //! **Invariants**: nothing handles messages between [`reestablish`] and the first instruction of the context: what leads there is a return
 //! from a signal handler with asynchronous signals blocked. Handlers for raised signals return through [`RETURN`], whose system call

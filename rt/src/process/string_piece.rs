@@ -14,7 +14,7 @@ use blizzard_contract::{self as contract, string_desc};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// The piece that is being executed.
-pub struct Piece {
+pub struct StringPiece {
     /// The gate's frame; null: there is none.
     pub frame: AtomicPtr<Frame>,
     /// Where the gate has saved xmm0-15.
@@ -25,7 +25,7 @@ pub struct Piece {
 }
 
 per_thread! {
-    pub static PIECE: Piece = Piece {
+    pub static PIECE: StringPiece = StringPiece {
         frame: AtomicPtr::new(core::ptr::null_mut()),
         vectors: AtomicU64::new(0),
         left: AtomicU64::new(0),

@@ -11,12 +11,12 @@ use blizzard_contract::VsibDesc;
 
 /// Addresses and bytes of the active lanes.
 #[derive(Clone, Copy, Debug)]
-pub struct Lanes {
+pub struct VsibLanes {
     lanes: [(u64, u64); MAX_LANES],
     count: usize,
 }
 
-impl Lanes {
+impl VsibLanes {
     /// The lanes in ascending order.
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.lanes[..self.count]
@@ -24,7 +24,7 @@ impl Lanes {
 }
 
 /// The active lanes of an access. `gpr`: general registers in encoding order.
-pub fn lanes(desc: &VsibDesc, gpr: &[u64; 16], vectors: &Vectors) -> Lanes {
+pub fn lanes(desc: &VsibDesc, gpr: &[u64; 16], vectors: &Vectors) -> VsibLanes {
     let index = vectors.vector(desc.index);
     let base = gpr.get(desc.base as usize).copied().unwrap_or(0);
     lane_addresses(desc, base, &index, active(desc, vectors))
@@ -47,8 +47,8 @@ fn sign_bits(vector: &[u8; 64], elem_bytes: usize) -> u64 {
         .fold(0, |bits, (i, element)| bits | u64::from(element[element.len() - 1] >> 7) << i)
 }
 
-fn lane_addresses(desc: &VsibDesc, base: u64, index: &[u8; 64], active: u64) -> Lanes {
-    let mut out = Lanes { lanes: [(0, 0); MAX_LANES], count: 0 };
+fn lane_addresses(desc: &VsibDesc, base: u64, index: &[u8; 64], active: u64) -> VsibLanes {
+    let mut out = VsibLanes { lanes: [(0, 0); MAX_LANES], count: 0 };
     for lane in 0..(desc.lanes as usize).min(MAX_LANES) {
         if active >> lane & 1 == 0 {
             continue;

@@ -216,7 +216,7 @@ fn load_interpreter(path: &CStr) -> (u64, u64) {
 fn add_module(info: &ModuleInfo, bias: u64, start: u64, bytes: u64, path: &[u8]) {
     // SAFETY: the trap map is part of a loaded file, which stays mapped and unchanged.
     let added = unsafe { MODULES.add(info, bias, start, start.wrapping_add(bytes)) };
-    added.unwrap_or_else(|modules::Full| unreachable!("the first modules fit"));
+    added.unwrap_or_else(|modules::ModulesFull| unreachable!("the first modules fit"));
     // SAFETY: the module has been mapped by the kernel or by the loader's stand-in, all of it.
     if let Err(e) = unsafe { block_counters::add(info, bias, path) } {
         give_up(format_args!("cannot map the counters of basic blocks: {e}"));

@@ -351,7 +351,7 @@ pub fn check_collective(state: &Collectives, links: &Links) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::op::{Combine, Type};
+    use crate::sync::op::{WordCombine, WordType};
     use blizzard_contract::MAX_NODES;
 
     const NODES: u32 = 300;
@@ -391,9 +391,9 @@ mod tests {
 
     #[test]
     fn sums_keep_the_sign_of_zero_and_wrap() {
-        let sum = |of| Collective::Reduce(Reduction { combine: Combine::Sum, of });
-        assert_eq!(sum(Type::U64).apply(u64::MAX, 3), 2);
+        let sum = |of| Collective::Reduce(Reduction { combine: WordCombine::Sum, of });
+        assert_eq!(sum(WordType::U64).apply(u64::MAX, 3), 2);
         let minus = (-0.0f64).to_bits();
-        assert!(f64::from_bits(sum(Type::F64).apply(minus, minus)).is_sign_negative());
+        assert!(f64::from_bits(sum(WordType::F64).apply(minus, minus)).is_sign_negative());
     }
 }

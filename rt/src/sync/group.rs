@@ -5,7 +5,7 @@
 //! rest sends and receives. Their home is the node that made them.
 //! **Invariant**: each node waits for one object at most.
 
-use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::kernel::own_memory::{KernelQueue, Zeroed};
 use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::sets::{Has, Waits};
@@ -77,13 +77,13 @@ impl Event {
 
 /// The barriers and events that one node manages.
 pub struct Groups {
-    barriers: Queue<GroupBarrier>,
-    events: Queue<Event>,
+    barriers: KernelQueue<GroupBarrier>,
+    events: KernelQueue<Event>,
 }
 
 impl Groups {
     pub const fn new() -> Groups {
-        Groups { barriers: Queue::new(), events: Queue::new() }
+        Groups { barriers: KernelQueue::new(), events: KernelQueue::new() }
     }
 
     /// The number of a new barrier; `None` when there is no memory.

@@ -9,7 +9,7 @@ use blizzard_protocol::ids::NodeId;
 listed! {
     /// What a handle stands for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Kind: name {
+    pub enum HandleKind: name {
         Lock = 0xb12c: "a lock",
         Barrier: "a barrier",
         Event: "an event",
@@ -20,7 +20,7 @@ listed! {
 /// One object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    pub kind: Kind,
+    pub kind: HandleKind,
     pub home: NodeId,
     /// Below 2^32.
     pub index: u64,
@@ -37,7 +37,7 @@ impl Handle {
     }
 
     /// `None` when the value is no handle of that kind. The home may be a node that the run does not have.
-    pub const fn decode(kind: Kind, value: u64) -> Option<Handle> {
+    pub const fn decode(kind: HandleKind, value: u64) -> Option<Handle> {
         if value >> KIND_SHIFT != kind as u64 {
             return None;
         }
@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn handles_are_recognised() {
         let home = NodeId::new(NAMED_NODES as u32 - 1).unwrap();
-        for kind in [Kind::Lock, Kind::Barrier, Kind::Event, Kind::Counter] {
+        for kind in [HandleKind::Lock, HandleKind::Barrier, HandleKind::Event, HandleKind::Counter] {
             let handle = Handle { kind, home, index: MAX_INDEX };
             assert_eq!(Handle::decode(kind, handle.encode()), Some(handle));
             let first = Handle { kind, home: NodeId::new(0).unwrap(), index: 0 };
             assert_eq!(Handle::decode(kind, first.encode()), Some(first));
-            let other = if kind == Kind::Lock { Kind::Barrier } else { Kind::Lock };
+            let other = if kind == HandleKind::Lock { HandleKind::Barrier } else { HandleKind::Lock };
             let foreign = [
                 0,
                 1,

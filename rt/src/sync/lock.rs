@@ -4,7 +4,7 @@
 //! is one message and its answer; a release is one message, which the home turns into the grant for the node that waits longest.
 //! **Invariant**: each node waits for one lock at most, so one place for each node has room for the queues of all locks.
 
-use crate::kernel::own_memory::{Queue, Slice, Zeroed};
+use crate::kernel::own_memory::{KernelQueue, Slice, Zeroed};
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::id;
@@ -13,7 +13,7 @@ use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::{NodeId, NodeSet};
 
-/// A lock at its home. The nodes that wait for it are a list: the first and the last are here, the others in a [`Line`].
+/// A lock at its home. The nodes that wait for it are a list: the first and the last are here, the others in a [`WaitLine`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
     /// Node number + 1; 0: nobody.
@@ -26,7 +26,7 @@ pub struct Lock {
 unsafe impl Zeroed for Lock {}
 
 /// By node that waits for any lock of this home: number + 1 of the one behind it, or [`LAST`]; 0: the node does not wait.
-pub type Line = [u16];
+pub type WaitLine = [u16];
 
 const LAST: u16 = u16::MAX;
 
@@ -54,13 +54,13 @@ impl Lock {
     }
 
     /// The waiting nodes, as a set.
-    pub fn waiters(&self, line: &Line) -> NodeSet {
+    pub fn waiters(&self, line: &WaitLine) -> NodeSet {
         let behind = |before: &NodeId| node(line[before.index()]);
         core::iter::successors(node(self.first), behind).collect()
     }
 
     /// `from` wants the lock, and waits for it unless it is granted.
-    pub fn acquire(&mut self, line: &mut Line, from: NodeId) -> Acquired {
+    pub fn acquire(&mut self, line: &mut WaitLine, from: NodeId) -> Acquired {
         match self.holder() {
             None => {
                 self.holder = name(from);
@@ -90,7 +90,7 @@ impl Lock {
     }
 
     /// `from` gives the lock up; who holds it now, and must be told.
-    pub fn release(&mut self, line: &mut Line, from: NodeId) -> Result<Option<NodeId>, NotHeld> {
+    pub fn release(&mut self, line: &mut WaitLine, from: NodeId) -> Result<Option<NodeId>, NotHeld> {
         match self.holder() {
             Some(holder) if holder == from => {}
             Some(holder) => return Err(NotHeld::By(holder)),
@@ -118,7 +118,7 @@ fn node(name: u16) -> Option<NodeId> {
 
 /// The locks that one node manages.
 pub struct Locks {
-    all: Queue<Lock>,
+    all: KernelQueue<Lock>,
     line: Slice<u16>,
 }
 
@@ -126,7 +126,7 @@ impl Locks {
     /// # Errors
     /// The kernel's, when it gives no memory.
     pub fn new(nodes: u32) -> sys::Result<Locks> {
-        Ok(Locks { all: Queue::new(), line: Slice::new(nodes as usize, |_| 0)? })
+        Ok(Locks { all: KernelQueue::new(), line: Slice::new(nodes as usize, |_| 0)? })
     }
 
     /// The number of a new, free lock; `None` when there is no memory.

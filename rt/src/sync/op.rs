@@ -52,7 +52,7 @@ impl Op {
 
 /// What a reduction does with two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Combine {
+pub enum WordCombine {
     Sum = 0,
     Min,
     Max,
@@ -60,7 +60,7 @@ pub enum Combine {
 
 /// What the words of a reduction are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum WordType {
     U64 = 0,
     I64,
     F64,
@@ -69,8 +69,8 @@ pub enum Type {
 /// A reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    pub combine: Combine,
-    pub of: Type,
+    pub combine: WordCombine,
+    pub of: WordType,
 }
 
 impl Reduction {
@@ -81,15 +81,15 @@ impl Reduction {
 
     pub const fn from_number(number: u64) -> Option<Reduction> {
         let combine = match number / 3 {
-            0 => Combine::Sum,
-            1 => Combine::Min,
-            2 => Combine::Max,
+            0 => WordCombine::Sum,
+            1 => WordCombine::Min,
+            2 => WordCombine::Max,
             _ => return None,
         };
         let of = match number % 3 {
-            0 => Type::U64,
-            1 => Type::I64,
-            _ => Type::F64,
+            0 => WordType::U64,
+            1 => WordType::I64,
+            _ => WordType::F64,
         };
         Some(Reduction { combine, of })
     }
@@ -113,20 +113,20 @@ impl Reduction {
     /// The two words in one.
     pub fn apply(self, a: u64, b: u64) -> u64 {
         match (self.combine, self.of) {
-            (Combine::Sum, Type::F64) => (f64::from_bits(a) + f64::from_bits(b)).to_bits(),
-            (Combine::Sum, _) => a.wrapping_add(b),
-            (Combine::Min, Type::U64) => a.min(b),
-            (Combine::Max, Type::U64) => a.max(b),
-            (Combine::Min, Type::I64) => (a as i64).min(b as i64) as u64,
-            (Combine::Max, Type::I64) => (a as i64).max(b as i64) as u64,
-            (Combine::Min, Type::F64) => {
+            (WordCombine::Sum, WordType::F64) => (f64::from_bits(a) + f64::from_bits(b)).to_bits(),
+            (WordCombine::Sum, _) => a.wrapping_add(b),
+            (WordCombine::Min, WordType::U64) => a.min(b),
+            (WordCombine::Max, WordType::U64) => a.max(b),
+            (WordCombine::Min, WordType::I64) => (a as i64).min(b as i64) as u64,
+            (WordCombine::Max, WordType::I64) => (a as i64).max(b as i64) as u64,
+            (WordCombine::Min, WordType::F64) => {
                 if less(b, a) {
                     b
                 } else {
                     a
                 }
             }
-            (Combine::Max, Type::F64) => {
+            (WordCombine::Max, WordType::F64) => {
                 if less(a, b) && !is_nan(a) || is_nan(b) && !is_nan(a) {
                     b
                 } else {
@@ -181,19 +181,19 @@ mod tests {
     #[test]
     fn minimum_and_maximum_of_doubles_do_not_depend_on_the_order() {
         let values = [1.5, -0.0, 0.0, f64::NEG_INFINITY, f64::INFINITY, -3.0];
-        for combine in [Combine::Min, Combine::Max] {
-            let reduction = Reduction { combine, of: Type::F64 };
+        for combine in [WordCombine::Min, WordCombine::Max] {
+            let reduction = Reduction { combine, of: WordType::F64 };
             let apply = |a: f64, b: f64| f64::from_bits(reduction.apply(a.to_bits(), b.to_bits()));
             for a in values {
                 for b in values {
                     assert_eq!(apply(a, b).to_bits(), apply(b, a).to_bits(), "{combine:?} {a} {b}");
-                    let expected = if combine == Combine::Min { a.min(b) } else { a.max(b) };
+                    let expected = if combine == WordCombine::Min { a.min(b) } else { a.max(b) };
                     assert_eq!(apply(a, b), expected);
                 }
                 assert!(apply(a, f64::NAN).is_nan() && apply(f64::NAN, a).is_nan(), "{combine:?} {a}");
             }
             let zero = apply(-0.0, 0.0);
-            assert_eq!(zero.is_sign_negative(), combine == Combine::Min);
+            assert_eq!(zero.is_sign_negative(), combine == WordCombine::Min);
         }
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Source: Reinhardt 1996, section 2.2.1 (fetch-and-op and remote write as uses of active messages).
 
-use crate::kernel::own_memory::Queue;
+use crate::kernel::own_memory::KernelQueue;
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::id;
@@ -19,13 +19,13 @@ use blizzard_contract::{self as contract, BLOCK_BYTES};
 use blizzard_protocol::ids::NodeId;
 
 /// The counters that one node manages.
-pub struct Counters {
-    all: Queue<u64>,
+pub struct ManagedCounters {
+    all: KernelQueue<u64>,
 }
 
-impl Counters {
-    pub const fn new() -> Counters {
-        Counters { all: Queue::new() }
+impl ManagedCounters {
+    pub const fn new() -> ManagedCounters {
+        ManagedCounters { all: KernelQueue::new() }
     }
 
     /// The number of a new counter; `None` when there is no memory.
@@ -39,7 +39,7 @@ impl Counters {
 pub const OP_SHIFT: u32 = 48;
 
 /// `args`: number of the counter and of the operation, value, expected value. Answer: `args[0]`: what it was.
-pub fn on_counter_op(counters: &mut Counters, links: &mut Links, from: NodeId, message: &Message) {
+pub fn on_counter_op(counters: &mut ManagedCounters, links: &mut Links, from: NodeId, message: &Message) {
     let [which, value, expected] = message.args;
     let index = which & ((1 << OP_SHIFT) - 1);
     let Some(op) = Op::from_number(which >> OP_SHIFT) else {

@@ -3,7 +3,7 @@
 //! Purpose: node 0 keeps the slots. A lookup of an empty slot waits in a set and is answered by the publish.
 //! **Invariant**: a wait that can never end because a node has exited ends the run: see [`crate::sync::state`].
 
-use crate::kernel::own_memory::Table;
+use crate::kernel::own_memory::KernelTable;
 use crate::kernel::sys;
 use crate::links::links::Links;
 use crate::messages::kinds::{id, is_publish_slot};
@@ -14,16 +14,20 @@ use blizzard_protocol::ids::{NodeId, NodeSet};
 
 /// The slots, used on node 0.
 pub struct Slots {
-    values: Table<u64>,
+    values: KernelTable<u64>,
     /// By slot, 1 when it is published, and who waits until it is.
-    published: Table<u64>,
-    waiters: Table<NodeSet>,
+    published: KernelTable<u64>,
+    waiters: KernelTable<NodeSet>,
 }
 
 impl Slots {
     pub fn new() -> sys::Result<Slots> {
         let slots = PUBLISH_SLOTS.into();
-        Ok(Slots { values: Table::new(slots)?, published: Table::new(slots)?, waiters: Table::new(slots)? })
+        Ok(Slots {
+            values: KernelTable::new(slots)?,
+            published: KernelTable::new(slots)?,
+            waiters: KernelTable::new(slots)?,
+        })
     }
 }
 

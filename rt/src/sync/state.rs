@@ -8,7 +8,7 @@ use crate::links::links::Links;
 use crate::sync::collective::{self, Collectives};
 use crate::sync::group::{self, Groups};
 use crate::sync::lock::{self, Locks};
-use crate::sync::remote::Counters;
+use crate::sync::remote::ManagedCounters;
 use crate::sync::slots::{self, Slots};
 use crate::transport::message::Message;
 use blizzard_protocol::ids::NodeId;
@@ -18,7 +18,7 @@ pub struct Sync {
     pub collectives: Collectives,
     pub locks: Locks,
     pub groups: Groups,
-    pub counters: Counters,
+    pub counters: ManagedCounters,
     pub slots: Slots,
 }
 
@@ -32,7 +32,7 @@ impl Sync {
             collectives: Collectives::new(nodes)?,
             locks: Locks::new(nodes)?,
             groups: Groups::new(),
-            counters: Counters::new(),
+            counters: ManagedCounters::new(),
             slots: Slots::new()?,
         })
     }

@@ -8,20 +8,20 @@
 //! **Invariants**
 //! * *All at once.* To acquire one range can cost another, so ranges are looked at again until one pass finds all of them accessible. Replacement is held off
 //!   meanwhile: it would take one away for the other again and again.
-//! * *Until the end.* Between that pass and the call no message is looked at but by [`Memory::serve`] and where [`Memory::enter_kernel`] says that it has waited.
+//! * *Until the end.* Between that pass and the call no message is looked at but by [`CallMemory::serve`] and where [`CallMemory::enter_kernel`] says that it has waited.
 //!   After both the call is prepared again.
 
 use crate::node::waiting::Entered;
-use crate::system_calls::table::visitor::Range;
+use crate::system_calls::table::visitor::CallRange;
 
 /// How often a call is prepared anew because a message has come meanwhile. Then it is made all the same: who waits calls again.
 const ROUNDS: u32 = 16;
 
 /// A node's memory, and the node.
-pub trait Memory {
-    fn is_accessible(&mut self, range: &Range) -> bool;
+pub trait CallMemory {
+    fn is_accessible(&mut self, range: &CallRange) -> bool;
     /// Makes a range accessible; others may cease to be.
-    fn require(&mut self, range: &Range);
+    fn require(&mut self, range: &CallRange);
     /// Stops the replacement of pages, or allows it again.
     fn hold_pages(&mut self, hold: bool);
     /// Says that the node waits in the kernel, unless something has to be done first.
@@ -35,11 +35,11 @@ pub trait Memory {
 }
 
 /// Makes all ranges that `visit` names accessible at once. It is called again and may name others each time, because it reads what it has made accessible.
-pub fn make_accessible<M: Memory>(memory: &mut M, mut visit: impl FnMut(&mut dyn FnMut(Range))) {
+pub fn make_accessible<M: CallMemory>(memory: &mut M, mut visit: impl FnMut(&mut dyn FnMut(CallRange))) {
     let mut held = false;
     loop {
         let mut complete = true;
-        visit(&mut |range: Range| {
+        visit(&mut |range: CallRange| {
             if !memory.is_accessible(&range) {
                 complete = false;
                 memory.require(&range);
@@ -56,7 +56,7 @@ pub fn make_accessible<M: Memory>(memory: &mut M, mut visit: impl FnMut(&mut dyn
 }
 
 /// Prepares a call until it can be made. `prepare` also says whether it may wait.
-pub fn until_made<M: Memory, R>(memory: &mut M, mut prepare: impl FnMut(&mut M) -> (R, bool)) -> R {
+pub fn until_made<M: CallMemory, R>(memory: &mut M, mut prepare: impl FnMut(&mut M) -> (R, bool)) -> R {
     let mut rounds = 0;
     loop {
         let (outcome, waits) = prepare(memory);

@@ -3,7 +3,7 @@
 use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RSP, Ucontext};
 use crate::process::tags;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::signal_sets::{RESERVED, UNBLOCKED};
 use crate::system_calls::execution::stubs::{NEW_ARGUMENTS, Stub};
 use crate::system_calls::gate::dispatch::arm;
@@ -24,7 +24,7 @@ fn context(rsp: u64) -> Ucontext {
 ///
 /// # Safety
 /// As [`several_nodes::decide`].
-unsafe fn decide(nr: i64, args: [u64; 6], rsp: u64) -> Outcome {
+unsafe fn decide(nr: i64, args: [u64; 6], rsp: u64) -> CallOutcome {
     // SAFETY: the caller's.
     unsafe { several_nodes::decide(&Call::new(nr as u64, args, 0x5002, rsp), &mut 0) }
 }
@@ -34,7 +34,7 @@ fn ordinary_calls_run_with_their_own_arguments() {
     let args = [1, 2, 3, 4, 5, 6];
     // SAFETY: nothing is executed, only decided.
     let outcome = unsafe { decide(libc::SYS_getpid, args, 0x9000) };
-    assert_eq!(outcome, Outcome::Run(Stub::Plain, args, 0));
+    assert_eq!(outcome, CallOutcome::Run(Stub::Plain, args, 0));
 }
 
 #[test]
@@ -47,17 +47,17 @@ fn masks_are_copied_without_the_reserved_signals() {
         let kept = !UNBLOCKED;
         let suspend = decide(libc::SYS_rt_sigsuspend, [at, 8, 0, 0, 0, 0], 0x9000);
         let new = |i: usize| NEW_ARGUMENTS[i].load(Ordering::Relaxed);
-        assert_eq!(suspend, Outcome::Run(Stub::Changed, [at, 8, 0, 0, 0, 0], 0));
+        assert_eq!(suspend, CallOutcome::Run(Stub::Changed, [at, 8, 0, 0, 0, 0], 0));
         assert_eq!((*(new(0) as *const u64), new(1)), (kept, 8));
         let ppoll = decide(libc::SYS_ppoll, [0, 0, 0, at, 8, 0], 0x9000);
-        assert_eq!(ppoll, Outcome::Run(Stub::Changed, [0, 0, 0, at, 8, 0], 0));
+        assert_eq!(ppoll, CallOutcome::Run(Stub::Changed, [0, 0, 0, at, 8, 0], 0));
         assert_eq!((*(new(3) as *const u64), new(4)), (kept, 8));
-        assert_eq!(decide(libc::SYS_ppoll, [0; 6], 0x9000), Outcome::Run(Stub::Plain, [0; 6], 0));
+        assert_eq!(decide(libc::SYS_ppoll, [0; 6], 0x9000), CallOutcome::Run(Stub::Plain, [0; 6], 0));
         let pair = [at, 8];
         let pair_at = &raw const pair as u64;
         for call in [libc::SYS_pselect6, SYS_IO_PGETEVENTS] {
             let outcome = decide(call, [0, 0, 0, 0, 0, pair_at], 0x9000);
-            assert_eq!(outcome, Outcome::Run(Stub::Changed, [0, 0, 0, 0, 0, pair_at], 0));
+            assert_eq!(outcome, CallOutcome::Run(Stub::Changed, [0, 0, 0, 0, 0, pair_at], 0));
             let [mask_at, bytes] = *(new(5) as *const [u64; 2]);
             assert_eq!((*(mask_at as *const u64), bytes), (kept, 8));
         }
@@ -72,17 +72,17 @@ fn processes_are_started_at_stubs_that_find_their_way_back() {
     let spawn = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
     // This stub may go back to the gate. A stack that had been prepared was prepared twice then, and the child ended with an address for its status.
     let spawned = [spawn, top, 0, 0, 0, 0];
-    assert_eq!(clone(spawned), Outcome::Run(Stub::Vfork, spawned, 0));
+    assert_eq!(clone(spawned), CallOutcome::Run(Stub::Vfork, spawned, 0));
     assert_eq!(stack, [0; 64]);
     let fork = libc::SIGCHLD as u64;
-    assert_eq!(clone([fork, 0, 0, 0, 0, 0]), Outcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
-    let Outcome::Run(stub, args, _) = clone([fork, top, 0, 0, 0, 0]) else { panic!() };
+    assert_eq!(clone([fork, 0, 0, 0, 0, 0]), CallOutcome::Run(Stub::Fork, [fork, 0, 0, 0, 0, 0], 0));
+    let CallOutcome::Run(stub, args, _) = clone([fork, top, 0, 0, 0, 0]) else { panic!() };
     assert_eq!((stub, args[1]), (Stub::Fork, top - 136));
     assert_eq!(stack[64 - 17], 0x5002, "where the child continues");
-    assert_eq!(clone([spawn, 0, 0, 0, 0, 0]), Outcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
+    assert_eq!(clone([spawn, 0, 0, 0, 0, 0]), CallOutcome::Run(Stub::Vfork, [spawn, 0, 0, 0, 0, 0], 0));
     // SAFETY: nothing is executed, only decided.
     let clone3 = unsafe { decide(libc::SYS_clone3, [0; 6], 0x9000) };
-    assert_eq!(clone3, Outcome::Done(-i64::from(libc::ENOSYS)));
+    assert_eq!(clone3, CallOutcome::Done(-i64::from(libc::ENOSYS)));
 }
 
 /// The page where loops say how far they have tested tags, which is there before a program runs.
@@ -103,7 +103,7 @@ fn the_frame_of_a_signal_return_loses_reserved_bits() {
     frame.sigmask = u64::MAX;
     // SAFETY: the frame is alive; nothing is executed.
     let outcome = unsafe { decide(libc::SYS_rt_sigreturn, [0; 6], &raw mut frame as u64) };
-    assert_eq!(outcome, Outcome::Run(Stub::Sigreturn, [0; 6], 0));
+    assert_eq!(outcome, CallOutcome::Run(Stub::Sigreturn, [0; 6], 0));
     assert_eq!(frame.sigmask, !RESERVED);
 }
 

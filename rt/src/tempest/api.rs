@@ -7,9 +7,9 @@
 use crate::kernel::entry::aligned;
 use crate::memory::access_control::program::runtime_address;
 use crate::node::user_handlers::{entered, in_handler};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
-use crate::tempest::bulk::channels::{self, End};
+use crate::tempest::bulk::channels::{self, ChannelEnd};
 use crate::tempest::bulk::transfer;
 use crate::tempest::events;
 use crate::tempest::faults::{self, Case, FAULTS};
@@ -219,7 +219,7 @@ extern "C" fn set_channel_dst(src: u32, channel: i32, buffer: u64, bytes: i32, c
 fn serve(function: &str) {
     if !in_handler() {
         process::with_host(function, |mut host| {
-            if let Host::Node(node) = &mut host {
+            if let CallHost::Node(node) = &mut host {
                 node.serve();
             }
             events::run_events(&mut host, || false);
@@ -278,23 +278,23 @@ extern "C" fn destroy_channel_src(dest: u32, channel: i32) {
     enter(NAME);
     let dest = require_node(NAME, dest);
     heed_arrival(NAME, dest, channel);
-    channels::destroy(End::Source, dest, channel);
+    channels::destroy(ChannelEnd::Source, dest, channel);
 }
 
 extern "C" fn destroy_channel_dst(src: u32, channel: i32) {
     enter("TPPI_destroy_channel_dst");
-    channels::destroy(End::Destination, require_node("TPPI_destroy_channel_dst", src), channel);
+    channels::destroy(ChannelEnd::Destination, require_node("TPPI_destroy_channel_dst", src), channel);
 }
 
-const fn end_of(end: i32) -> End {
-    if end == 0 { End::Source } else { End::Destination }
+const fn end_of(end: i32) -> ChannelEnd {
+    if end == 0 { ChannelEnd::Source } else { ChannelEnd::Destination }
 }
 
 extern "C" fn get_channel_user_ptr(other: u32, channel: i32, end: i32) -> u64 {
     let end = end_of(end);
     let name = match end {
-        End::Source => "TPPI_get_src_channel_user_ptr",
-        End::Destination => "TPPI_get_dst_channel_user_ptr",
+        ChannelEnd::Source => "TPPI_get_src_channel_user_ptr",
+        ChannelEnd::Destination => "TPPI_get_dst_channel_user_ptr",
     };
     enter(name);
     channels::user_ptr(name, end, require_node(name, other), channel, None)
@@ -303,8 +303,8 @@ extern "C" fn get_channel_user_ptr(other: u32, channel: i32, end: i32) -> u64 {
 extern "C" fn set_channel_user_ptr(other: u32, channel: i32, end: i32, user_ptr: u64) {
     let end = end_of(end);
     let name = match end {
-        End::Source => "TPPI_set_src_channel_user_ptr",
-        End::Destination => "TPPI_set_dst_channel_user_ptr",
+        ChannelEnd::Source => "TPPI_set_src_channel_user_ptr",
+        ChannelEnd::Destination => "TPPI_set_dst_channel_user_ptr",
     };
     enter(name);
     channels::user_ptr(name, end, require_node(name, other), channel, Some(user_ptr));

@@ -6,7 +6,7 @@ use crate::messages::kinds::id;
 use crate::node::alarm;
 use crate::node::node::Node;
 use crate::node::user_handlers::{in_handler, is_active};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::bulk::{channels, transfer};
 use crate::tempest::invocation::{Invocation, invoke, remind};
@@ -29,7 +29,7 @@ pub fn has_events() -> bool {
 
 /// Runs handlers of timers, messages and channels until there is nothing to do, `enough` says so, or the budget is used up; then the
 /// doorbell stays set.
-pub fn run_events(host: &mut Host<'_>, enough: impl Fn() -> bool) {
+pub fn run_events(host: &mut CallHost<'_>, enough: impl Fn() -> bool) {
     if !is_active() || in_handler() {
         return;
     }
@@ -60,10 +60,10 @@ pub fn wants_poll() -> bool {
 
 /// Waits, running handlers, until `done`; in a run of one node, where nothing but a timer can come from outside, a wait without end is
 /// an error that `what` describes.
-pub fn wait(host: &mut Host<'_>, what: Wait, done: impl Fn() -> bool, describe: fmt::Arguments<'_>) {
+pub fn wait(host: &mut CallHost<'_>, what: Wait, done: impl Fn() -> bool, describe: fmt::Arguments<'_>) {
     match host {
-        Host::Node(node) => node.wait_running_handlers(what, done),
-        Host::Alone => loop {
+        CallHost::Node(node) => node.wait_running_handlers(what, done),
+        CallHost::Alone => loop {
             run_events(host, &done);
             if done() {
                 return;
@@ -84,7 +84,7 @@ pub fn wait(host: &mut Host<'_>, what: Wait, done: impl Fn() -> bool, describe: 
 pub fn on_message(node: &mut Node, from: NodeId, message: &Message) {
     match message.handler {
         id::USER | id::USER_MORE => on_slot(node, from, message),
-        _ => transfer::deliver(&mut Host::Node(node), from, message),
+        _ => transfer::deliver(&mut CallHost::Node(node), from, message),
     }
 }
 
@@ -96,9 +96,9 @@ fn on_slot(node: &mut Node, from: NodeId, slot: &Message) {
         && !alarm::is_due()
         && let Some(message) = arrived::begin_in_line(from, slot)
     {
-        arrived::run(&mut Host::Node(node), message);
+        arrived::run(&mut CallHost::Node(node), message);
         if has_events() {
-            run_events(&mut Host::Node(node), || false);
+            run_events(&mut CallHost::Node(node), || false);
         }
     } else {
         queue_slot(node, from, slot);
@@ -110,12 +110,12 @@ fn queue_slot(node: &mut Node, from: NodeId, slot: &Message) {
     if arrived::accept(from, slot).is_err() {
         node.count(Counter::MessagesRejected);
     } else {
-        run_events(&mut Host::Node(node), || false);
+        run_events(&mut CallHost::Node(node), || false);
     }
 }
 
 /// Takes the slots that came before the interface was started.
-pub fn accept_early(host: &mut Host<'_>) {
+pub fn accept_early(host: &mut CallHost<'_>) {
     let Some(node) = host.node() else { return };
     while let Some(slot) = node.early.pop() {
         if let Some(from) = NodeId::new(slot.source.into()) {

@@ -11,7 +11,7 @@
 use crate::kernel::owned::{PerNode, PerProcess};
 use crate::node::access::{Lane, MAX_LANES};
 use crate::node::user_handlers::{in_handler, running};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::process::tags;
 use crate::tempest::events::wait;
@@ -196,7 +196,7 @@ fn fault(va: u64, store: bool, masked: bool) -> bool {
     });
     let Some(call) = call else { return false };
     tags::count(Counter::UserFaults);
-    process::with_host_at_gate("a fault", |mut host: Host<'_>| {
+    process::with_host_at_gate("a fault", |mut host: CallHost<'_>| {
         invoke(&mut host, call);
         let resumed = || FAULTS.with(|faults| faults.suspended.is_none());
         wait(

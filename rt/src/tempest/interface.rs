@@ -3,13 +3,13 @@
 //! Input: the first call of the program. Output: the segment, the statics, and [`INTERFACE`] at the node.
 
 use crate::node::user_handlers::{self, Interface, is_active};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::bulk::channels::{self, Bulk};
 use crate::tempest::events;
 use crate::tempest::faults;
 use crate::tempest::messages::arrived;
-use crate::tempest::owner::{self, Settings};
+use crate::tempest::owner::{self, TempestSettings};
 use crate::tempest::pages::{segment, table};
 use crate::tempest::timers;
 
@@ -17,8 +17,8 @@ use crate::tempest::timers;
 pub const INTERFACE: &Interface = &Interface {
     are_due: events::has_events,
     wants_poll: events::wants_poll,
-    run: |node, enough| events::run_events(&mut Host::Node(node), enough),
-    run_alone: || events::run_events(&mut Host::Alone, || false),
+    run: |node, enough| events::run_events(&mut CallHost::Node(node), enough),
+    run_alone: || events::run_events(&mut CallHost::Alone, || false),
     may_run_here: owner::may_run_here,
     miss: faults::miss,
     on_message: events::on_message,
@@ -29,7 +29,7 @@ pub fn start() {
     if is_active() {
         return;
     }
-    let settings = process::header().map_or(Settings::DEFAULT, |header| Settings::of(&header));
+    let settings = process::header().map_or(TempestSettings::DEFAULT, |header| TempestSettings::of(&header));
     // SAFETY: once (`is_active`), after the start of the runtime.
     if let Err(e) = unsafe { segment::map() } {
         process::fail(format_args!("{e}"));

@@ -3,7 +3,7 @@
 //! Input: a handler with its arguments. Output: it has run, once, to its end. **Invariant**: one at a time.
 
 use crate::node::user_handlers::{HandlerKind, in_handler, is_by_gate, set_running};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::saved_state;
 use crate::transport::stage;
@@ -57,7 +57,7 @@ unsafe extern "C" fn trampoline(call: *mut u8) {
 
 /// Runs a handler of the program to its end.
 #[inline]
-pub fn invoke(host: &mut Host<'_>, mut call: Invocation) {
+pub fn invoke(host: &mut CallHost<'_>, mut call: Invocation) {
     debug_assert!(!in_handler());
     set_running(call.kind());
     let by_gate = is_by_gate();
@@ -67,8 +67,8 @@ pub fn invoke(host: &mut Host<'_>, mut call: Invocation) {
         unsafe { if by_gate { saved_state::with_saved_state(trampoline, call) } else { trampoline(call) } }
     };
     match host {
-        Host::Alone => run(),
-        Host::Node(node) => process::lend(node, run),
+        CallHost::Alone => run(),
+        CallHost::Node(node) => process::lend(node, run),
     }
     set_running(HandlerKind::None);
 }

@@ -8,7 +8,7 @@ use crate::kernel::owned::{Misuse, PerNode, PerProcess, Turn};
 use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
 use crate::node::user_handlers::is_active;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use blizzard_contract as contract;
 use blizzard_protocol::ids::NodeId;
@@ -21,11 +21,11 @@ static HAS_THREADS: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::new(fal
 /// Of all statics of the interface.
 pub static TURN: Turn = Turn::new(refuse);
 /// What the run says.
-pub static SETTINGS: PerNode<Settings> = PerNode::new(&TURN);
+pub static SETTINGS: PerNode<TempestSettings> = PerNode::new(&TURN);
 
 /// What a run says about this interface; see [`contract::RegionHeader`].
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct TempestSettings {
     pub debug: bool,
     pub direct_bulk: bool,
     pub staged_bulk: bool,
@@ -33,9 +33,9 @@ pub struct Settings {
     pub pages: u64,
 }
 
-impl Settings {
+impl TempestSettings {
     /// Those of a run that nobody launched.
-    pub const DEFAULT: Settings = Settings {
+    pub const DEFAULT: TempestSettings = TempestSettings {
         debug: false,
         direct_bulk: true,
         staged_bulk: true,
@@ -43,8 +43,8 @@ impl Settings {
         pages: contract::USER_BYTES >> contract::tempest::PAGE_SHIFT,
     };
 
-    pub const fn of(header: &contract::RegionHeader) -> Settings {
-        Settings {
+    pub const fn of(header: &contract::RegionHeader) -> TempestSettings {
+        TempestSettings {
             debug: header.tempest_flags & contract::tempest_flags::DEBUG != 0,
             direct_bulk: header.tempest_flags & contract::tempest_flags::NO_DIRECT_BULK == 0,
             staged_bulk: header.tempest_flags & contract::tempest_flags::NO_STAGED_BULK == 0,
@@ -55,12 +55,12 @@ impl Settings {
 }
 
 /// The run's settings.
-pub fn settings() -> Settings {
+pub fn settings() -> TempestSettings {
     SETTINGS.with(|settings| *settings)
 }
 
 /// This thread uses the interface from here on.
-pub fn own(settings: Settings) {
+pub fn own(settings: TempestSettings) {
     SETTINGS.init(settings);
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     // With several nodes the process has one thread.
@@ -126,7 +126,7 @@ pub fn require_node(function: &str, number: u32) -> NodeId {
 
 /// The same for who has the host.
 #[inline]
-pub fn require_node_of(host: &mut Host<'_>, function: &str, number: u32) -> NodeId {
+pub fn require_node_of(host: &mut CallHost<'_>, function: &str, number: u32) -> NodeId {
     require_node_among(host.node().map_or(1, |node| node.region.header().nodes), function, number)
 }
 

@@ -6,7 +6,7 @@
 
 use crate::memory::access_control::program;
 use crate::node::user_handlers::{in_handler, running};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::events::wait;
 use crate::tempest::faults::FAULTS;
@@ -41,7 +41,7 @@ fn add(sem: &AtomicI32, by: i32) {
 }
 
 /// `TPPI_sleep`: increments; waits while the value is greater than zero.
-pub fn sleep(host: &mut Host<'_>, sem: *mut i32) {
+pub fn sleep(host: &mut CallHost<'_>, sem: *mut i32) {
     let sem = semaphore("TPPI_sleep", sem);
     if in_handler() {
         process::fail(format_args!("TPPI_sleep in the {}: a handler must not wait", running()));

@@ -10,10 +10,10 @@
 //! **Invariants**: the handlers' list belongs to the computation thread; the watcher sees [`DEADLINE`] only. Whoever lowers the deadline
 //! wakes the watcher.
 
-use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::kernel::own_memory::{KernelQueue, Zeroed};
 use crate::kernel::owned::{PerNode, PerProcess};
 use crate::kernel::sys;
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 use crate::node::alarm;
 use crate::node::nudge::{self, CHANGED};
 use crate::process::process;
@@ -51,14 +51,14 @@ impl Timer {
 
 /// All scheduled handlers: a binary heap, the earliest first.
 pub struct Timers {
-    heap: Queue<Timer>,
+    heap: KernelQueue<Timer>,
     scheduled: u64,
     has_watcher: bool,
 }
 
 impl Timers {
     pub const fn new() -> Timers {
-        Timers { heap: Queue::new(), scheduled: 0, has_watcher: false }
+        Timers { heap: KernelQueue::new(), scheduled: 0, has_watcher: false }
     }
 
     fn at(&self, index: u64) -> Timer {
@@ -178,9 +178,9 @@ pub fn sleep_until_due() -> bool {
 }
 
 /// The own context page.
-fn context() -> Context {
+fn context() -> ContextPage {
     // SAFETY: mapped for the life of the process.
-    unsafe { Context::at(contract::CONTEXT_SHARED) }
+    unsafe { ContextPage::at(contract::CONTEXT_SHARED) }
 }
 
 /// Bytes of the watcher's stack.

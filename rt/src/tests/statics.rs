@@ -4,23 +4,23 @@ use crate::kernel::explored;
 use crate::tempest::bulk::channels::{BULK, Bulk};
 use crate::tempest::interface::INTERFACE;
 use crate::tempest::messages::arrived::{MESSAGES, Messages};
-use crate::tempest::owner::{SETTINGS, Settings};
-use crate::tempest::pages::table::{PAGES, Pages};
+use crate::tempest::owner::{SETTINGS, TempestSettings};
+use crate::tempest::pages::table::{PAGES, PageTable};
 use std::boxed::Box;
 
 /// The statics of one node.
 pub struct Statics {
     bulk: *mut Bulk,
-    pages: *mut Pages,
+    pages: *mut PageTable,
     messages: *mut Messages,
-    settings: *mut Settings,
+    settings: *mut TempestSettings,
     list: [(*const (), *mut ()); 4],
 }
 
 impl Statics {
-    pub fn new(settings: Settings, nodes: u32) -> Statics {
+    pub fn new(settings: TempestSettings, nodes: u32) -> Statics {
         let bulk = Box::into_raw(Box::new(Bulk::new(settings.direct_bulk, settings.staged_bulk)));
-        let pages = Box::into_raw(Box::new(Pages::new(settings.pages).unwrap()));
+        let pages = Box::into_raw(Box::new(PageTable::new(settings.pages).unwrap()));
         let messages = Box::into_raw(Box::new(Messages::new(nodes).unwrap()));
         let settings = Box::into_raw(Box::new(settings));
         let list = [

@@ -5,35 +5,35 @@
 //! **Invariants**: a node's phase only grows, but for a created one, which starts in place of another; the abort word is never taken back.
 
 use crate::kernel::sys;
-use crate::memory::region::{Context, Region};
+use crate::memory::region::{ContextPage, Region};
 use blizzard_contract::{activity, node_phase};
 use blizzard_protocol::ids::NodeId;
 use core::sync::atomic::Ordering;
 
 /// A process takes part as the node with that context page: peers may call it from here on.
-pub fn join(own: &Context, pid: u32) {
+pub fn join(own: &ContextPage, pid: u32) {
     own.pid().store(pid, Ordering::Relaxed);
     run(own);
 }
 
 /// The node runs.
-pub fn run(own: &Context) {
+pub fn run(own: &ContextPage) {
     own.phase().store(node_phase::RUNNING, Ordering::Release);
 }
 
 /// The node's program is done, with status 0; the node still serves.
-pub fn finish(own: &Context) {
+pub fn finish(own: &ContextPage) {
     own.exit_status().store(0, Ordering::Relaxed);
     own.phase().store(node_phase::DONE, Ordering::SeqCst);
 }
 
 /// The node takes no more part in the run: nobody waits for it.
-pub fn leave(own: &Context) {
+pub fn leave(own: &ContextPage) {
     own.activity().swap(activity::GONE, Ordering::SeqCst);
 }
 
 /// The node has failed; ends the run for all.
-pub fn fail(region: &Region, own: &Context, status: i32) {
+pub fn fail(region: &Region, own: &ContextPage, status: i32) {
     own.exit_status().store(status as u32, Ordering::Relaxed);
     own.phase().store(node_phase::FAILED, Ordering::SeqCst);
     abort(region);

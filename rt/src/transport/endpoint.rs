@@ -9,16 +9,16 @@
 //!   moves some of it into the wire tells it again.
 //! * A node that leaves the runtime has its doorbell set unless every wire was seen empty after it had said that it runs.
 
-use crate::kernel::own_memory::{Queue, Slice};
+use crate::kernel::own_memory::{KernelQueue, Slice};
 use crate::kernel::sys;
-use crate::memory::region::{Context, Region};
+use crate::memory::region::{ContextPage, Region};
 use crate::transport::control;
 use crate::transport::interface::{Station, Urgency, Wire};
 use crate::transport::message::{LINE_BYTES, Message, Traffic, ends_of_head};
 use crate::transport::patience::Looking;
 use crate::transport::peers::company::Company;
-use crate::transport::peers::watch::{Attention, Silent, Watch};
-use crate::transport::settings::{Attempts, Spins, Waiting};
+use crate::transport::peers::watch::{Attention, PeerWatch, Silent};
+use crate::transport::settings::{Attempts, Spins, WaitSettings};
 use crate::transport::stage::{self, Look};
 use crate::transport::wires::{Stations, Wires};
 use blizzard_contract::{BLOCK_BYTES, Counter};
@@ -27,9 +27,9 @@ use blizzard_protocol::ids::{Data, NodeId};
 /// One other node.
 pub(super) struct Peer {
     pub(super) wire: Wires,
-    pub(super) watch: Watch,
+    pub(super) watch: PeerWatch,
     /// What did not fit into the wire.
-    overflow: Queue<Message>,
+    overflow: KernelQueue<Message>,
 }
 
 /// Bits of a set of peers. Those whose numbers differ by as much share one.
@@ -45,7 +45,7 @@ const fn bit_of(peer: NodeId) -> u64 {
 pub struct Transport {
     pub(super) me: NodeId,
     pub(super) region: Region,
-    own: Context,
+    own: ContextPage,
     pub(super) station: Stations,
     /// By number; `None` at this node's own.
     pub(super) peers: Slice<Option<Peer>>,
@@ -62,7 +62,7 @@ pub struct Transport {
     pub(super) has_told: bool,
     /// The bits that no two peers share.
     unshared: u64,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitSettings,
     pub(super) spins: Spins,
     pub(super) yields: Attempts,
     /// Spins that go on while the peers run.
@@ -96,9 +96,9 @@ impl Transport {
             let other = NodeId::new(number as u32).filter(|&other| other != me)?;
             // SAFETY: passed on from the caller; each end is made once.
             let wire = unsafe { Wires::open(&region, me, other) };
-            Some(Peer { wire, watch: Watch::default(), overflow: Queue::new() })
+            Some(Peer { wire, watch: PeerWatch::default(), overflow: KernelQueue::new() })
         })?;
-        let waiting = Waiting::new(header.nodes, header.cpus);
+        let waiting = WaitSettings::new(header.nodes, header.cpus);
         Ok(Transport {
             me,
             region,
@@ -464,7 +464,7 @@ mod tests {
     fn no_wake_up_is_lost() {
         for (cpus, kind) in [(1, Urgency::Call), (2, Urgency::Call), (1, Urgency::Answer), (2, Urgency::Answer)] {
             let (_test, mut a, mut b) = pair(4, cpus);
-            a.waiting = Waiting {
+            a.waiting = WaitSettings {
                 spins_min: 1,
                 spins_max: 1,
                 spins_most: 1,

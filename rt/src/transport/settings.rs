@@ -1,7 +1,7 @@
 //! Settings of the runtime, in one table.
 //!
 //! Purpose: how long a node spins, yields and sleeps while it waits. Input: the run's nodes and processors, from the region
-//! header. Output: [`Waiting`], whose settings do not change during a run, [`Spins`], which adapts between two of them, and [`Attempts`], which
+//! header. Output: [`WaitSettings`], whose settings do not change during a run, [`Spins`], which adapts between two of them, and [`Attempts`], which
 //! says when something is of no use.
 //!
 //! | setting | a processor per node | fewer processors than nodes | why |
@@ -14,7 +14,7 @@
 
 /// How a node waits: so many looks with a pause in between, then so many with a `sched_yield`, then sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitSettings {
     pub spins_min: u32,
     pub spins_max: u32,
     pub spins_most: u32,
@@ -26,17 +26,17 @@ pub struct Waiting {
     pub sleep_ns: u64,
 }
 
-impl Waiting {
+impl WaitSettings {
     /// There are fewer processors than nodes.
     pub const fn is_crowded(&self) -> bool {
         self.spins_most == self.spins_min
     }
 
     /// The settings for `nodes` nodes on `cpus` processors.
-    pub const fn new(nodes: u32, cpus: u32) -> Waiting {
+    pub const fn new(nodes: u32, cpus: u32) -> WaitSettings {
         let (spins_min, spins_max, spins_most) = if nodes <= cpus { (100, 500, 80_000) } else { (20, 20, 20) };
         let is_shared = nodes >= 2 * cpus;
-        Waiting { spins_min, spins_max, spins_most, is_shared, yields: 20, sleep_ns: 50_000_000 }
+        WaitSettings { spins_min, spins_max, spins_most, is_shared, yields: 20, sleep_ns: 50_000_000 }
     }
 }
 
@@ -96,7 +96,7 @@ pub struct Spins {
 }
 
 impl Spins {
-    pub const fn new(waiting: &Waiting) -> Spins {
+    pub const fn new(waiting: &WaitSettings) -> Spins {
         Spins { now: waiting.spins_max, limit: waiting.spins_max }
     }
 
@@ -121,7 +121,7 @@ impl Spins {
 
     /// A message came during the spin.
     #[inline(always)]
-    pub fn answered(&mut self, waiting: &Waiting) {
+    pub fn answered(&mut self, waiting: &WaitSettings) {
         // As nearly always where processors suffice.
         if self.limit != waiting.spins_max {
             self.now = (self.now * 2).min(waiting.spins_max);
@@ -130,7 +130,7 @@ impl Spins {
     }
 
     /// All looks were in vain.
-    pub fn in_vain(&mut self, waiting: &Waiting) {
+    pub fn in_vain(&mut self, waiting: &WaitSettings) {
         self.now = (self.now / 2).max(waiting.spins_min);
         self.limit = self.now;
     }
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_crowded_machine_yields_early() {
-        assert!(Waiting::new(4, 2).spins_max < Waiting::new(2, 2).spins_max / 10);
-        assert_eq!(Waiting::new(2, 2), Waiting::new(1, 8));
+        assert!(WaitSettings::new(4, 2).spins_max < WaitSettings::new(2, 2).spins_max / 10);
+        assert_eq!(WaitSettings::new(2, 2), WaitSettings::new(1, 8));
     }
 
     /// Yielding to a program that computes all the time made each miss of two nodes take 2.4 ms.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn spins_adapt_within_their_bounds() {
-        let waiting = Waiting::new(2, 2);
+        let waiting = WaitSettings::new(2, 2);
         let mut spins = Spins::new(&waiting);
         for _ in 0..10 {
             spins.in_vain(&waiting);

@@ -8,9 +8,9 @@ use crate::kernel::sys;
 use crate::transport::endpoint::{Peer, Transport};
 use crate::transport::interface::{Station, Wire};
 use crate::transport::patience::{Patience, Wait};
-use crate::transport::peers::company::Found;
+use crate::transport::peers::company::PeersSeen;
 use crate::transport::peers::placement;
-use crate::transport::peers::watch::{Silent, Verdict};
+use crate::transport::peers::watch::{PeerVerdict, Silent};
 use crate::transport::settings::{Attempts, LONG_YIELD_CYCLES, Spins};
 use crate::transport::stage;
 use blizzard_protocol::ids::NodeId;
@@ -204,19 +204,19 @@ impl Transport {
             let states = peers.filter_map(|(number, peer)| Some((number, peer.as_ref()?.wire.state())));
             let found = self.company.look(!self.spins.goes_on(), states);
             match found {
-                Found::Waits => self.long_spins.in_vain(),
-                Found::Runs if self.spins.goes_on() => {
+                PeersSeen::Waits => self.long_spins.in_vain(),
+                PeersSeen::Runs if self.spins.goes_on() => {
                     self.long_spins.of_use();
                     self.moves.of_use();
                 }
-                Found::Runs => {}
+                PeersSeen::Runs => {}
             }
             found
         } else {
             self.long_spins.done_without();
-            Found::Waits
+            PeersSeen::Waits
         };
-        if found == Found::Runs {
+        if found == PeersSeen::Runs {
             self.spins.go_on((2 * patience.looks).min(self.waiting.spins_most));
         } else {
             patience.is_spun_out = true;
@@ -298,9 +298,9 @@ impl Transport {
             }
             let state = wire.state();
             match watch.look(state, now, limit_ms) {
-                Verdict::Nothing => {}
-                Verdict::Silent { for_ms } => self.silent = Some(Silent { node, pid: state.pid, for_ms }),
-                Verdict::Unanswered { call, again_ns } => {
+                PeerVerdict::Nothing => {}
+                PeerVerdict::Silent { for_ms } => self.silent = Some(Silent { node, pid: state.pid, for_ms }),
+                PeerVerdict::Unanswered { call, again_ns } => {
                     again = Some(again.map_or(again_ns, |other| other.min(again_ns)));
                     if call {
                         wire.call();

@@ -3,12 +3,12 @@
 //! The result of the hidden subcommand `corpus one` goes to standard output as JSON.
 
 use crate::inside::{Job, Status, argv};
-use blizzard::base::memory::{Mapped, give_back_large_blocks};
-use blizzard::base::options::{Access, Checks, Options, Poll};
+use blizzard::base::memory::{MappedFile, give_back_large_blocks};
+use blizzard::base::options::{AccessMode, Checks, Options, Poll};
 use blizzard::base::output_file::AtomicFile;
 use blizzard::pipeline::{self, Report};
 use blizzard::read::elf::identify;
-use blizzard::read::image::Kind;
+use blizzard::read::image::ProgramKind;
 use blizzard::reports::audit::verify_with;
 use blizzard::write::file::LibraryRecord;
 use object::read::elf::{ElfFile64, FileHeader};
@@ -56,11 +56,12 @@ impl Variant {
 
     /// The same for the library.
     pub fn options(self) -> Options {
-        let tested = Options { access: Access::Tests, checks: Checks::All, poll: Poll::Backedge, ..Options::default() };
+        let tested =
+            Options { access: AccessMode::Tests, checks: Checks::All, poll: Poll::Backedge, ..Options::default() };
         match self {
             Variant::Null => Options { checks: Checks::None, poll: Poll::None, ..tested },
             Variant::Checked => tested,
-            Variant::Guarded => Options { access: Access::Guard, ..tested },
+            Variant::Guarded => Options { access: AccessMode::Guard, ..tested },
         }
     }
 }
@@ -161,13 +162,13 @@ pub fn execute(file: &Path, variant: Variant, audit: bool) -> Result<(), String>
     // As `blizzard rewrite` does it: the input is mapped, and the output goes to a file.
     give_back_large_blocks();
     let name = file.display().to_string();
-    let bytes = File::open(file).and_then(|file| Mapped::of(&file, &name)).map_err(failed)?;
+    let bytes = File::open(file).and_then(|file| MappedFile::of(&file, &name)).map_err(failed)?;
     let options = variant.options();
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("output");
     let mut output = AtomicFile::new(&path, 0o700);
     let result = match identify(&bytes, &name) {
-        Ok(Kind::Library) => pipeline::rewrite_library_to(&bytes, &name, &options, &mut output),
+        Ok(ProgramKind::Library) => pipeline::rewrite_library_to(&bytes, &name, &options, &mut output),
         _ => pipeline::rewrite_program(&bytes, &name, &options, &LibraryRecord::none(), &mut output),
     };
     if let Some(e) = output.failure() {

@@ -4,7 +4,7 @@
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard::read::elf;
-use blizzard::read::image::Kind;
+use blizzard::read::image::ProgramKind;
 
 /// Files above this size teach the fuzzer nothing that smaller ones do not.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -15,7 +15,7 @@ pub fn rewrite(data: &[u8]) {
         return;
     }
     let null = Options { checks: Checks::None, poll: Poll::None, ..Options::default() };
-    let library = elf::read(data, "fuzzed").is_ok_and(|image| image.kind == Kind::Library);
+    let library = elf::read(data, "fuzzed").is_ok_and(|image| image.kind == ProgramKind::Library);
     for options in [null, Options::default()] {
         // Refusing is right for most inputs; which are refused is not this target's question.
         let _ = if library {

@@ -9,7 +9,7 @@
 //! A handler of the program's own writes down where an instruction has faulted, and ends the process.
 
 use blizzard::launch::options::LaunchOptions;
-use blizzard::launch::region::Region;
+use blizzard::launch::region::RegionFile;
 use blizzard_contract::{self as contract, BzApi, guard_tags};
 use std::fs::File;
 use std::io::{Error, Read, Seek, Write};
@@ -642,7 +642,7 @@ impl Elf {
 pub struct Prepared {
     pub command: Command,
     out: File,
-    region: Option<Region>,
+    region: Option<RegionFile>,
     _exe: File,
 }
 
@@ -694,9 +694,9 @@ pub fn run(elf: &[u8], guarded: bool) -> std::io::Result<End> {
 }
 
 /// The memory of a run of two nodes, of which node 0 is to create the other. Whoever this process starts inherits it.
-fn region() -> std::io::Result<Region> {
+fn region() -> std::io::Result<RegionFile> {
     let options = LaunchOptions { nodes: 2, forks: true, ..LaunchOptions::default() };
-    let region = Region::create(&options).map_err(|e| Error::other(e.what))?;
+    let region = RegionFile::create(&options).map_err(|e| Error::other(e.what))?;
     rustix::io::fcntl_setfd(region.as_fd(), rustix::io::FdFlags::empty())?;
     Ok(region)
 }

@@ -11,8 +11,8 @@ use crate::machine::{self, Entry, HIGH, PRIVATE, REGION, SHARED, STACK_TOP, Stat
 use arbitrary::{Arbitrary, Result, Unstructured};
 use blizzard::base::addresses::Vaddr;
 use blizzard::base::learnt::{Knowledge, Object};
-use blizzard::base::options::{Access, Checks, Options, Poll};
-use blizzard::base::output_file::Sink;
+use blizzard::base::options::{AccessMode, Checks, Options, Poll};
+use blizzard::base::output_file::OutputSink;
 use blizzard::pipeline::{self, Request};
 use blizzard::write::file::LibraryRecord;
 use blizzard_contract as contract;
@@ -58,9 +58,9 @@ impl<'a> Arbitrary<'a> for Sequence {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Sequence> {
         let roles = roles(u)?;
         let mut state = state(u, &roles)?;
-        let access = *u.choose(&[Access::Tests, Access::Guard])?;
+        let access = *u.choose(&[AccessMode::Tests, AccessMode::Guard])?;
         let mut learnt = 0;
-        if access == Access::Guard {
+        if access == AccessMode::Guard {
             state.entry = *u.choose(&[Entry::Plain, Entry::Plain, Entry::Full, Entry::Full, Entry::Made])?;
             learnt = u.arbitrary::<u32>()? & *u.choose(&[0, 0, u32::MAX])?;
         }
@@ -362,7 +362,7 @@ impl Sequence {
 
     /// The same in guarded code, where nobody has used the segment yet. `learnt`: bit N: runs have learnt of instruction N.
     pub fn guarded(mut self, entry: Entry, learnt: u32) -> Sequence {
-        self.options.access = Access::Guard;
+        self.options.access = AccessMode::Guard;
         self.state.tags[1] = [contract::TAG_INVALID; REGION / 64];
         self.state.entry = entry;
         self.learnt = learnt;
@@ -376,7 +376,7 @@ impl Sequence {
     }
 
     pub fn is_guarded(&self) -> bool {
-        self.options.access == Access::Guard
+        self.options.access == AccessMode::Guard
     }
 
     /// Which access control it has, and how it is entered.
@@ -436,7 +436,7 @@ impl Sequence {
         }
         let request = Request { options: &self.options, learnt: knowledge.of(object) };
         let none = LibraryRecord::none();
-        let rewrite = |sink: &mut dyn Sink| pipeline::rewrite_program(original, "sequence", request, &none, sink);
+        let rewrite = |sink: &mut dyn OutputSink| pipeline::rewrite_program(original, "sequence", request, &none, sink);
         match pipeline::in_memory(rewrite) {
             Ok(rewritten) => Some(rewritten.bytes),
             Err(e) if !e.refusals.is_empty() => None,

@@ -11,7 +11,7 @@
 use crate::compare::{Compared, difference_at_signal, memory_difference};
 use crate::machine::{self, End, MARK, Prepared};
 use crate::sequence::Sequence;
-use blizzard::cli::bench::ptrace::{Stop, Traced, traced_by_parent};
+use blizzard::cli::bench::ptrace::{TraceStop, Traced, traced_by_parent};
 use blizzard_contract::{INFO_SECTION, ModuleInfo};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use object::{Object, ObjectSection};
@@ -78,21 +78,21 @@ impl Program {
         let (mut signal, mut marks) = (0, 0);
         while marks < 2 {
             signal = match traced.run(signal)? {
-                Stop::SystemCall => {
+                TraceStop::SystemCall => {
                     marks += u32::from(traced.registers()?.orig_rax == MARK);
                     0
                 }
-                Stop::Signal(other) => other,
-                Stop::Ended(status) => return Err(ended(&format!("too early: {status}"))),
+                TraceStop::Signal(other) => other,
+                TraceStop::Ended(status) => return Err(ended(&format!("too early: {status}"))),
             }
         }
         let (mut is_next, mut begin, mut stops) = (false, None, 0);
         for _ in 0..LIMIT {
             signal = match traced.step(signal)? {
-                Stop::Signal(libc::SIGTRAP) => 0,
-                Stop::Signal(other) => other,
-                Stop::SystemCall => 0,
-                Stop::Ended(status) => return Err(ended(&format!("in the sequence: {status}"))),
+                TraceStop::Signal(libc::SIGTRAP) => 0,
+                TraceStop::Signal(other) => other,
+                TraceStop::SystemCall => 0,
+                TraceStop::Ended(status) => return Err(ended(&format!("in the sequence: {status}"))),
             };
             let rip = traced.registers()?.rip;
             if signal != 0 || !self.holds(rip) {
@@ -130,9 +130,9 @@ impl Program {
             let mut pass = SIGNAL;
             let status = loop {
                 pass = match traced.run(pass)? {
-                    Stop::SystemCall => 0,
-                    Stop::Signal(other) => other,
-                    Stop::Ended(status) => break status,
+                    TraceStop::SystemCall => 0,
+                    TraceStop::Signal(other) => other,
+                    TraceStop::Ended(status) => break status,
                 };
             };
             return Ok(Some(Found { at: rip, end: prepared.end(status)?, begin, code, is_call }));

@@ -8,10 +8,10 @@
 //! the time stamps take time. [`instructions`] counts instead of measuring time.
 
 use crate::base::error::{Error, Result};
-use crate::base::options::{Access, Options};
+use crate::base::options::{AccessMode, Options};
 use crate::cli::bench::instructions;
-use crate::cli::bench::plans::{self, Plan};
-use crate::cli::bench::report::{Report, Samples};
+use crate::cli::bench::plans::{self, BenchPlan};
+use crate::cli::bench::report::{BenchReport, Samples};
 use crate::cli::shared::arguments::whole;
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
@@ -53,7 +53,7 @@ struct BenchOptions {
     batches: u32,
     /// Who keeps accesses from shared memory that may not go on
     #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
-    access: Access,
+    access: AccessMode,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -81,7 +81,7 @@ enum What {
 }
 
 impl What {
-    fn plan(self) -> (Plan, BenchOptions) {
+    fn plan(self) -> (BenchPlan, BenchOptions) {
         match self {
             What::Miss(MissOptions { bench, .. }) => (plans::miss(), bench),
             What::Am(options) => (plans::messages(), options),
@@ -117,7 +117,7 @@ impl BenchCommand {
                 )?)
             }
         };
-        let report = Report::new(&plan, (options.runs, options.batches), processors, &samples, stepped.as_ref())?;
+        let report = BenchReport::new(&plan, (options.runs, options.batches), processors, &samples, stepped.as_ref())?;
         print(&if options.json { as_json(&report) } else { report.in_words() })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -142,7 +142,7 @@ fn two_processors() -> Result<[usize; 2]> {
 /// Runs the program as often as asked for, and collects what it has measured.
 fn measure(
     folder: &Path,
-    plan: &Plan,
+    plan: &BenchPlan,
     options: BenchOptions,
     processors: [usize; 2],
     blob: &Blob,

@@ -1,13 +1,13 @@
 //! `blizzard bench miss --instructions`: how many instructions a miss takes with `--access tests`, at each node that has to do with it.
 //!
-//! Input: none. Output: a [`Report`]: for each protocol and block size a table, and the same as JSON. [`super::lockstep`] counts.
+//! Input: none. Output: a [`InstructionsReport`]: for each protocol and block size a table, and the same as JSON. [`super::lockstep`] counts.
 //! **Invariant**: the same runtime and the same rewriter give the same numbers, on any machine and in any run.
 
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::cli::bench::lockstep::{self, Miss};
 use crate::cli::shared::workload::Workload;
-use crate::launch::options::{LaunchOptions, PROTOCOLS, Protocol};
+use crate::launch::options::{LaunchOptions, PROTOCOLS, RunProtocol};
 use crate::write::runtime_blob::Blob;
 use blizzard_contract as contract;
 use serde::Serialize;
@@ -39,7 +39,7 @@ const LARGER: u32 = 256;
 
 /// The `--json` object.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct InstructionsReport {
     /// The subcommand's name.
     bench: &'static str,
     tables: Vec<Table>,
@@ -67,11 +67,11 @@ struct Counts {
 ///
 /// # Errors
 /// The system does not permit single steps; the program fails.
-pub fn count(folder: &Path) -> Result<Report> {
+pub fn count(folder: &Path) -> Result<InstructionsReport> {
     let program =
         Workload::Marked.rewrite(folder, "marked", Options::tests(), &lockstep::with_traps(Blob::embedded()?)?)?;
     let mut least_hits = [u64::MAX; KINDS.len()];
-    let table = |(protocol, block_bytes): (Protocol, u32)| {
+    let table = |(protocol, block_bytes): (RunProtocol, u32)| {
         let name = protocol.0.name();
         let options = LaunchOptions {
             nodes: NODES as u32,
@@ -89,8 +89,8 @@ pub fn count(folder: &Path) -> Result<Report> {
         Ok(Table { protocol: name, block_bytes, misses: summarise(&misses, &mut least_hits)? })
     };
     let small = PROTOCOLS.into_iter().map(|protocol| (protocol, contract::BLOCK_BYTES as u32));
-    let tables = small.chain([(Protocol::DEFAULT, LARGER)]);
-    Ok(Report { bench: "miss", tables: tables.map(table).collect::<Result<_>>()? })
+    let tables = small.chain([(RunProtocol::DEFAULT, LARGER)]);
+    Ok(InstructionsReport { bench: "miss", tables: tables.map(table).collect::<Result<_>>()? })
 }
 
 /// The number that comes most often. One wait in sixteen is timed, which takes more instructions.
@@ -120,7 +120,7 @@ fn summarise(misses: &[Miss], least_hits: &mut [u64; KINDS.len()]) -> Result<Vec
     if all.is_empty() { Err(Error::new("no miss was counted")) } else { Ok(all) }
 }
 
-impl Report {
+impl InstructionsReport {
     /// As tables.
     pub fn in_words(&self) -> String {
         let mut text =

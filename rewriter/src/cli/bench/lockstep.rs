@@ -17,11 +17,11 @@
 //! **Invariant**: of the runtime nothing is known but its counters of messages in the shared context page, and that it waits by `pause`.
 
 use crate::base::error::{Error, Result};
-use crate::cli::bench::ptrace::{Registers, Stop, Traced, traced_by_parent};
+use crate::cli::bench::ptrace::{TraceStop, Traced, TracedRegisters, traced_by_parent};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::Region;
+use crate::launch::region::RegionFile;
 use crate::launch::sys;
-use crate::write::runtime_blob::{Blob, Segment};
+use crate::write::runtime_blob::{Blob, BlobSegment};
 use blizzard_contract::{BOOT_ENV, Counter, EXE_ENV};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::collections::HashMap;
@@ -79,7 +79,7 @@ pub fn with_traps(mut blob: Blob) -> Result<Blob> {
     let mut found = [0; 2];
     for function in &functions {
         let end = function.offset + function.bytes;
-        let holds = |s: &&mut Segment| s.offset <= function.offset && end <= s.offset + s.bytes.len() as u64;
+        let holds = |s: &&mut BlobSegment| s.offset <= function.offset && end <= s.offset + s.bytes.len() as u64;
         let Some(segment) = blob.segments.iter_mut().find(holds) else { continue };
         let at = (function.offset - segment.offset) as usize;
         let code = &mut segment.bytes[at..at + function.bytes as usize];
@@ -169,7 +169,7 @@ impl Stepped {
     }
 
     /// The node has come to a special instruction at `at`: does in its place what it is to do.
-    fn stand_in(&mut self, special: Special, at: u64, mut registers: Registers) -> io::Result<StoodIn> {
+    fn stand_in(&mut self, special: Special, at: u64, mut registers: TracedRegisters) -> io::Result<StoodIn> {
         let (bytes, done) = match special {
             Special::Pause => (2, StoodIn::Over(Event::Waits)),
             Special::Clock => {
@@ -209,10 +209,10 @@ impl Stepped {
                 return Err(slept());
             }
             match self.process.step(std::mem::take(&mut self.signal)).map_err(lost)? {
-                Stop::Signal(libc::SIGTRAP) => {}
-                Stop::Signal(signal) => self.signal = signal,
-                Stop::SystemCall => {}
-                Stop::Ended(status) => return Err(Error::new(format!("a node ended early: {status}"))),
+                TraceStop::Signal(libc::SIGTRAP) => {}
+                TraceStop::Signal(signal) => self.signal = signal,
+                TraceStop::SystemCall => {}
+                TraceStop::Ended(status) => return Err(Error::new(format!("a node ended early: {status}"))),
             }
             let goes_on = special == Special::Repeated && self.process.registers().map_err(lost)?.rip == at;
             executed += u64::from(!goes_on);
@@ -223,7 +223,7 @@ impl Stepped {
     fn run(&mut self) -> Result<Event> {
         loop {
             match self.process.run(std::mem::take(&mut self.signal)).map_err(lost)? {
-                Stop::Signal(libc::SIGTRAP) => {
+                TraceStop::Signal(libc::SIGTRAP) => {
                     let registers = self.process.registers().map_err(lost)?;
                     let at = registers.rip - 1;
                     let special = self.special(at).map_err(lost)?;
@@ -234,15 +234,15 @@ impl Stepped {
                         StoodIn::Not => self.signal = libc::SIGTRAP,
                     }
                 }
-                Stop::Signal(libc::SIGSTOP) => return Ok(Event::Stopped),
-                Stop::Signal(signal) => self.signal = signal,
-                Stop::SystemCall => {
+                TraceStop::Signal(libc::SIGSTOP) => return Ok(Event::Stopped),
+                TraceStop::Signal(signal) => self.signal = signal,
+                TraceStop::SystemCall => {
                     let registers = self.process.registers().map_err(lost)?;
                     if sleeps(registers.orig_rax, &registers) {
                         return Err(slept());
                     }
                 }
-                Stop::Ended(status) => return Err(Error::new(format!("a node ended early: {status}"))),
+                TraceStop::Ended(status) => return Err(Error::new(format!("a node ended early: {status}"))),
             }
         }
     }
@@ -261,7 +261,7 @@ fn slept() -> Error {
 }
 
 /// Whether a node that makes this system call has waited so long that it lets others run.
-fn sleeps(number: u64, registers: &Registers) -> bool {
+fn sleeps(number: u64, registers: &TracedRegisters) -> bool {
     let operation = registers.rsi as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
     let waits = matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET);
     number == libc::SYS_sched_yield as u64 || number == libc::SYS_futex as u64 && waits
@@ -273,14 +273,14 @@ fn sleeps(number: u64, registers: &Registers) -> bool {
 /// The system does not permit tracing; a node fails.
 pub fn run(program: &Path, arguments: &[OsString], options: &LaunchOptions) -> Result<Vec<Miss>> {
     // As many processors as nodes: what nodes do when they have to share does not depend on the machine either.
-    let region = Region::create_for(options, options.nodes)?;
+    let region = RegionFile::create_for(options, options.nodes)?;
     let mut errors = tempfile::tempfile().map_err(|e| Error::new("cannot start a run").because(e))?;
     let result = start(program, arguments, options, &region, &errors).and_then(|nodes| take_turns(nodes, &region));
     result.map_err(|error| explain(error, options, &region, &mut errors))
 }
 
 /// Adds what the nodes have said themselves.
-fn explain(error: Error, options: &LaunchOptions, region: &Region, errors: &mut File) -> Error {
+fn explain(error: Error, options: &LaunchOptions, region: &RegionFile, errors: &mut File) -> Error {
     let mut text = String::new();
     // What cannot be read is not shown.
     let _ = errors.rewind().and_then(|()| errors.read_to_string(&mut text));
@@ -294,7 +294,7 @@ fn start(
     program: &Path,
     arguments: &[OsString],
     options: &LaunchOptions,
-    region: &Region,
+    region: &RegionFile,
     errors: &File,
 ) -> Result<Vec<Stepped>> {
     // Where that is not possible, the addresses of code and private data differ. No number depends on them.
@@ -340,7 +340,7 @@ fn refused(node: u32, error: &io::Error) -> Error {
 }
 
 /// The nodes take turns until the program says that it has finished.
-fn take_turns(mut nodes: Vec<Stepped>, region: &Region) -> Result<Vec<Miss>> {
+fn take_turns(mut nodes: Vec<Stepped>, region: &RegionFile) -> Result<Vec<Miss>> {
     let count = nodes.len();
     let mut messages = vec![[0; 2]; count];
     // Parts in a row in which a node has found nothing, while no other node has done anything either.

@@ -1,6 +1,6 @@
 //! What each subcommand of `blizzard bench` measures: which figures, and the floor that each is compared with.
 //!
-//! Input: none. Output: [`Plan`]s; their keys are the names in the results of the measuring programs (`bench-apps/workload`).
+//! Input: none. Output: [`BenchPlan`]s; their keys are the names in the results of the measuring programs (`bench-apps/workload`).
 
 use crate::cli::shared::workload::Workload;
 
@@ -43,7 +43,7 @@ pub struct StepPlan {
 }
 
 /// A subcommand.
-pub struct Plan {
+pub struct BenchPlan {
     /// As the program's argument `what` and in the output.
     pub name: &'static str,
     pub program: Workload,
@@ -65,7 +65,7 @@ fn compared(floor_key: &str, floor_name: &str, figures: Vec<Wanted>) -> Comparis
 const PING_PONG: (&str, &str) = ("ping_pong", "floor: a cache line to and fro");
 
 /// `bench miss`.
-pub fn miss() -> Plan {
+pub fn miss() -> BenchPlan {
     let figures = vec![
         wanted("read_miss", "read miss, home spins", Aim::Ratio(2.5)),
         wanted("write_miss", "write miss, home spins", Aim::None),
@@ -76,7 +76,7 @@ pub fn miss() -> Plan {
         wanted("read_miss_sleeping", "read miss, home sleeps", Aim::Ns(1e6)),
         wanted("read_miss_in_kernel", "read miss, home in a system call", Aim::Ns(1e6)),
     ];
-    Plan {
+    BenchPlan {
         name: "miss",
         program: Workload::Bench,
         comparisons: vec![compared(PING_PONG.0, PING_PONG.1, figures)],
@@ -99,12 +99,12 @@ const MISS_STEPS: [(&str, &str, &str); 10] = [
 ];
 
 /// `bench false-sharing`.
-pub fn false_sharing() -> Plan {
+pub fn false_sharing() -> BenchPlan {
     let figures = vec![
         wanted("neighbouring_blocks", "neighbouring blocks of one page", Aim::None),
         wanted("same_block", "the same block", Aim::None),
     ];
-    Plan {
+    BenchPlan {
         name: "false-sharing",
         program: Workload::Bench,
         comparisons: vec![compared("different_pages", "floor: on different pages", figures)],
@@ -114,14 +114,14 @@ pub fn false_sharing() -> Plan {
 }
 
 /// `bench am`.
-pub fn messages() -> Plan {
+pub fn messages() -> BenchPlan {
     let round_trips = vec![
         wanted("request_reply", "request and reply, peer spins", Aim::Ratio(1.3)),
         wanted("request_reply_computing", "request and reply, peer computes", Aim::None),
     ];
     // Twenty million a second.
     let stream = vec![wanted("stream", "messages without reply, each", Aim::Ns(50.0))];
-    Plan {
+    BenchPlan {
         name: "am",
         program: Workload::Messages,
         comparisons: vec![
@@ -144,7 +144,7 @@ const MESSAGE_STEPS: [(&str, &str, &str); 7] = [
 ];
 
 /// `bench bulk`. The sizes are those of `messages.c`.
-pub fn bulk() -> Plan {
+pub fn bulk() -> BenchPlan {
     let comparison = |power: u32| {
         let bytes = 4096u64 << (2 * power);
         let text = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
@@ -159,7 +159,7 @@ pub fn bulk() -> Plan {
             bytes: Some(bytes),
         }
     };
-    Plan {
+    BenchPlan {
         name: "bulk",
         program: Workload::Messages,
         comparisons: (0..6).map(comparison).collect(),

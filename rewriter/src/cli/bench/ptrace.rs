@@ -14,14 +14,14 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
-pub type Registers = libc::user_regs_struct;
+pub type TracedRegisters = libc::user_regs_struct;
 
 /// The number that stands for a system call among signals, with PTRACE_O_TRACESYSGOOD.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 
 /// Why a traced process does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum TraceStop {
     /// It is stopped, and this signal waits for it: SIGTRAP after a step.
     Signal(i32),
     /// It enters or leaves a system call.
@@ -73,7 +73,7 @@ impl Traced {
     ///
     /// # Errors
     /// It is not stopped, or is no more.
-    pub fn run(&mut self, signal: i32) -> io::Result<Stop> {
+    pub fn run(&mut self, signal: i32) -> io::Result<TraceStop> {
         // SAFETY: the call takes numbers.
         let done = unsafe { libc::ptrace(libc::PTRACE_SYSCALL, self.pid(), 0, libc::c_long::from(signal)) };
         if done == -1 { Err(io::Error::last_os_error()) } else { self.wait() }
@@ -83,16 +83,16 @@ impl Traced {
     ///
     /// # Errors
     /// As [`Traced::run`].
-    pub fn step(&mut self, signal: i32) -> io::Result<Stop> {
+    pub fn step(&mut self, signal: i32) -> io::Result<TraceStop> {
         // SAFETY: the call takes numbers.
         let done = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, self.pid(), 0, libc::c_long::from(signal)) };
         if done == -1 { Err(io::Error::last_os_error()) } else { self.wait() }
     }
 
     /// Sleeps until it stops.
-    fn wait(&mut self) -> io::Result<Stop> {
+    fn wait(&mut self) -> io::Result<TraceStop> {
         let stop = wait_for(self.pid())?;
-        self.has_ended = matches!(stop, Stop::Ended(_));
+        self.has_ended = matches!(stop, TraceStop::Ended(_));
         Ok(stop)
     }
 
@@ -100,8 +100,8 @@ impl Traced {
     ///
     /// # Errors
     /// It is not stopped, or is no more.
-    pub fn registers(&self) -> io::Result<Registers> {
-        let mut registers = std::mem::MaybeUninit::<Registers>::uninit();
+    pub fn registers(&self) -> io::Result<TracedRegisters> {
+        let mut registers = std::mem::MaybeUninit::<TracedRegisters>::uninit();
         // SAFETY: the kernel fills the structure, which is as large as it wants, unless the call fails.
         unsafe {
             match libc::ptrace(libc::PTRACE_GETREGS, self.pid(), 0, registers.as_mut_ptr()) {
@@ -115,7 +115,7 @@ impl Traced {
     ///
     /// # Errors
     /// As [`Traced::registers`].
-    pub fn set_registers(&mut self, registers: &Registers) -> io::Result<()> {
+    pub fn set_registers(&mut self, registers: &TracedRegisters) -> io::Result<()> {
         // SAFETY: the kernel reads the structure, which is alive during the call.
         let done = unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.pid(), 0, &raw const *registers) };
         if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -141,21 +141,21 @@ impl Drop for Traced {
     }
 }
 
-fn wait_for(pid: libc::pid_t) -> io::Result<Stop> {
+fn wait_for(pid: libc::pid_t) -> io::Result<TraceStop> {
     let (_, status) = retry_on_intr(|| waitpid(Pid::from_raw(pid), WaitOptions::empty()))?
         .expect("only a call that does not wait finds nothing");
     let status = ExitStatus::from_raw(status.as_raw());
     Ok(match status.stopped_signal() {
-        Some(SYSTEM_CALL) => Stop::SystemCall,
-        Some(signal) => Stop::Signal(signal),
-        None => Stop::Ended(status),
+        Some(SYSTEM_CALL) => TraceStop::SystemCall,
+        Some(signal) => TraceStop::Signal(signal),
+        None => TraceStop::Ended(status),
     })
 }
 
 /// Waits until the child executes its program; its memory.
 fn prepare(pid: libc::pid_t) -> io::Result<File> {
     match wait_for(pid)? {
-        Stop::Signal(libc::SIGTRAP) => {}
+        TraceStop::Signal(libc::SIGTRAP) => {}
         stop => return Err(io::Error::other(format!("it does not stop where it should: {stop:?}"))),
     }
     let options = libc::c_long::from(libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD);

@@ -1,16 +1,16 @@
 //! What was measured: medians and quartiles, next to their floors, as a table and as JSON.
 //!
-//! Input: the results of the measuring programs and the [`Plan`] that they belong to. Output: a [`Report`].
+//! Input: the results of the measuring programs and the [`BenchPlan`] that they belong to. Output: a [`BenchReport`].
 //! **Invariant**: nothing is left out: a figure of the plan that was not measured is an error.
 
 use crate::base::error::{Error, Result};
-use crate::cli::bench::plans::{Aim, Comparison, Plan, Wanted};
+use crate::cli::bench::plans::{Aim, BenchPlan, Comparison, Wanted};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The `--json` object.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     /// The subcommand's name.
     bench: &'static str,
     /// The processors of node 0 and node 1.
@@ -140,18 +140,18 @@ impl Samples {
     }
 }
 
-impl Report {
+impl BenchReport {
     /// Takes together what `runs` runs of `batches` batches have measured; `stepped` is of runs with instruments.
     ///
     /// # Errors
     /// Something of the plan was not measured.
     pub fn new(
-        plan: &Plan,
+        plan: &BenchPlan,
         (runs, batches): (u32, u32),
         processors: [usize; 2],
         samples: &Samples,
         stepped: Option<&Samples>,
-    ) -> Result<Report> {
+    ) -> Result<BenchReport> {
         let steps = match (&plan.steps, stepped) {
             (Some(steps), Some(stepped)) => {
                 let all = steps.steps.iter();
@@ -165,7 +165,7 @@ impl Report {
             }
             _ => None,
         };
-        Ok(Report {
+        Ok(BenchReport {
             bench: plan.name,
             processors,
             runs,
@@ -178,7 +178,7 @@ impl Report {
 
     /// As a table.
     pub fn in_words(&self) -> String {
-        let Report { bench, processors: [first, second], runs, batches, .. } = self;
+        let BenchReport { bench, processors: [first, second], runs, batches, .. } = self;
         let mut text =
             format!("{bench}: two nodes on processors {first} and {second}; {runs} runs of {batches} batches each\n\n");
         text += &format!("{:<34} {:>10} {:>20} {:>10} {:>9}\n", "", "median", "half lie within", "99 %", "to floor");
@@ -241,9 +241,9 @@ mod tests {
         samples
     }
 
-    fn report(comparison: Comparison, samples: &Samples) -> Report {
-        let plan = Plan { comparisons: vec![comparison], ..plans::false_sharing() };
-        Report::new(&plan, (1, 2), [0, 3], samples, None).unwrap()
+    fn report(comparison: Comparison, samples: &Samples) -> BenchReport {
+        let plan = BenchPlan { comparisons: vec![comparison], ..plans::false_sharing() };
+        BenchReport::new(&plan, (1, 2), [0, 3], samples, None).unwrap()
     }
 
     fn comparison(floor_keys: &[&str], key: &str, aim: Aim, bytes: Option<u64>) -> Comparison {

@@ -5,7 +5,7 @@
 use crate::base::error::Result;
 use crate::cli::shared::arguments::whole;
 use crate::cli::shared::print::print;
-use crate::store::cache::{Cache, Entry};
+use crate::store::cache::{Cache, CacheEntry};
 use crate::store::closure::Cached;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ impl CacheCommand {
     }
 }
 
-fn total(entries: &[Entry]) -> String {
+fn total(entries: &[CacheEntry]) -> String {
     let bytes: u64 = entries.iter().map(|e| e.bytes).sum();
     let files = entries.len();
     format!("{files} {} ({:.1} MB)", if files == 1 { "file" } else { "files" }, bytes as f64 / 1e6)

@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::print::print;
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::Region;
+use crate::launch::region::RegionFile;
 use crate::launch::sys;
 use crate::store::cache::Cache;
 use clap::Args;
@@ -140,7 +140,7 @@ fn kernel() -> Finding {
 }
 
 fn shared_memory() -> Finding {
-    match Region::create(&LaunchOptions { nodes: 2, ..LaunchOptions::default() }) {
+    match RegionFile::create(&LaunchOptions { nodes: 2, ..LaunchOptions::default() }) {
         Ok(_) => good("shared memory", "a file in memory, without a name and without a size limit of its own"),
         Err(e) => bad("shared memory", e.to_string().replace("\n  ", "; ")),
     }

@@ -2,7 +2,7 @@
 //!
 //! Input: the definitions of the subcommands. Output: the same with an overview in groups, each with an example, and with the versions.
 
-use crate::base::options::Access;
+use crate::base::options::AccessMode;
 use crate::reports::audit::Runtime;
 use crate::write::runtime_blob;
 use clap::Command;
@@ -65,7 +65,7 @@ pub(crate) fn version(commit: &str) -> String {
 /// What tells one build from another: the commit, and the runtimes that it puts into programs, as audits name them.
 pub(crate) fn versions(commit: &str) -> String {
     let mut text = version(commit);
-    for (access, what) in [(Access::Tests, "tests"), (Access::Guard, "guard")] {
+    for (access, what) in [(AccessMode::Tests, "tests"), (AccessMode::Guard, "guard")] {
         let file = runtime_blob::FILES.iter().find(|(of, _)| *of == access).map(|(_, file)| *file);
         let name = file.and_then(|file| Runtime::File { file, guard: None }.name());
         if let Some(name) = name {

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::base::error::{Error, Result};
-use crate::base::output_file::{AtomicFile, Sink};
+use crate::base::output_file::{AtomicFile, OutputSink};
 use crate::store::cache::Cache;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,15 +5,15 @@
 //! An original program is rewritten into the cache first; a rewritten one is used as it is.
 
 use crate::base::error::{Error, Refusal, Result};
-use crate::base::learnt::{Knowledge, Object, Sites};
+use crate::base::learnt::{Knowledge, LearntSites, Object};
 use crate::base::messages;
-use crate::base::options::{Access, Options, Poll};
+use crate::base::options::{AccessMode, Options, Poll};
 use crate::base::output_file::write_report;
-use crate::cli::run::attributes::file::Rules;
+use crate::cli::run::attributes::file::AttributeRules;
 use crate::cli::run::attributes::matched;
 use crate::cli::run::attributes::sites::{CallSites, libraries_of};
 use crate::cli::run::debugger::DebuggerOptions;
-use crate::cli::run::settings::Settings;
+use crate::cli::run::settings::MemorySettings;
 use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count, whole};
 use crate::cli::shared::input;
@@ -21,7 +21,7 @@ use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::launch::crashes::core_files;
 use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
-use crate::launch::launcher::{self, NodeEnd, Outcome};
+use crate::launch::launcher::{self, NodeEnd, RunOutcome};
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::spawn::describe;
 use crate::launch::stats::{Stats, StatsFile};
@@ -30,7 +30,7 @@ use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
 use crate::reports::decisions::with_demangled;
 use crate::reports::{crash, learnt, stuck, traps};
-use crate::store::cache::{Cache, Key};
+use crate::store::cache::{Cache, CacheKey};
 use crate::store::knowledge;
 use blizzard_contract::{Counter, node_phase};
 use clap::Args;
@@ -88,7 +88,7 @@ pub struct RunCommand {
     #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(0..=u32::MAX.into()), default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
     stuck_timeout: u32,
     #[command(flatten)]
-    settings: Settings,
+    settings: MemorySettings,
     /// With --access guard: neither use nor keep what runs learn of accesses that touch shared memory
     #[arg(long)]
     pub no_learn: bool,
@@ -125,7 +125,7 @@ impl RunCommand {
         if self.hosts.is_some() || self.hostfile.is_some() {
             return self.run_on_hosts(learn.is_some());
         }
-        let rules = match self.attr.as_deref().map(|file| Rules::read(file, Some(self.nodes))).transpose() {
+        let rules = match self.attr.as_deref().map(|file| AttributeRules::read(file, Some(self.nodes))).transpose() {
             Ok(rules) => rules,
             Err(error) => return Ok(misuse(&error)),
         };
@@ -295,7 +295,7 @@ impl RunCommand {
         if let Some(why) = incomplete(flags).filter(|_| hosts.nodes() > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{shown}: cannot run on several nodes: {why}")));
         }
-        let rules = self.attr.as_deref().map(|file| Rules::read(file, Some(hosts.nodes()))).transpose()?;
+        let rules = self.attr.as_deref().map(|file| AttributeRules::read(file, Some(hosts.nodes()))).transpose()?;
         let files = shipment::make(&input, &options)?;
         let found = rules.map(|rules| {
             let (_, program) = &files[0];
@@ -348,21 +348,25 @@ struct Shipped {
     setup: Setup,
     flags: ModuleFlags,
     stats: Option<StatsFile>,
-    rules: Option<(Rules, CallSites)>,
+    rules: Option<(AttributeRules, CallSites)>,
 }
 
 /// The sites of rules in a rewritten program and its libraries; and the table that its nodes read.
 ///
 /// # Errors
 /// There is no such site.
-pub(super) fn find_sites(rules: Rules, program: &Path, libraries: &[PathBuf]) -> Result<((Rules, CallSites), Vec<u8>)> {
+pub(super) fn find_sites(
+    rules: AttributeRules,
+    program: &Path,
+    libraries: &[PathBuf],
+) -> Result<((AttributeRules, CallSites), Vec<u8>)> {
     let sites = CallSites::of(&rules, program, libraries)?;
     let table = sites.table(&rules)?;
     Ok(((rules, sites), table))
 }
 
 /// Says why a run has failed, and below that what was seen of it.
-fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>) {
+fn tell_of_failure(outcome: &RunOutcome, seen: impl FnOnce(&RunOutcome) -> Vec<String>) {
     if let Some(failure) = &outcome.failure {
         let seen: String = seen(outcome).iter().map(|line| format!("\n  {line}")).collect();
         // The runtime names functions by their symbols.
@@ -373,7 +377,7 @@ fn tell_of_failure(outcome: &Outcome, seen: impl FnOnce(&Outcome) -> Vec<String>
 
 /// Keeps what a run has learnt in the cache. `learn`: its original, for whoever wants to know, and perhaps a file that gets it, too.
 fn keep_learnt(
-    outcome: &Outcome,
+    outcome: &RunOutcome,
     executable: &Path,
     program: Object,
     learn: Option<(Option<PathBuf>, Option<&Path>)>,
@@ -412,7 +416,7 @@ fn keep_learnt(
 }
 
 /// Says where the core file of the node is that has ended the run.
-fn tell_of_core(executable: &Path, outcome: &Outcome) {
+fn tell_of_core(executable: &Path, outcome: &RunOutcome) {
     let dumped = outcome.nodes.iter().position(|node| node.status.core_dumped());
     let crash = outcome.crash.as_ref();
     let Some(node) = crash.map(|crash| crash.node as usize).or(dumped) else { return };
@@ -442,7 +446,7 @@ fn tell_of_core(executable: &Path, outcome: &Outcome) {
 const ATTEMPTS: u32 = 8;
 
 /// Says at the end of a run what of it has not been checked.
-fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outcome) {
+fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &RunOutcome) {
     let name = name.display();
     let with = |counter: Counter| outcome.nodes.iter().filter(|n| n.report.counters[counter as usize] > 0).count();
     let unchecked = with(Counter::UncheckedCode);
@@ -465,7 +469,7 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &Outc
 }
 
 /// Says that several nodes have done the same without a word to each other, which is seldom what was meant.
-fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &Outcome) {
+fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &RunOutcome) {
     // At its end each node sends one message to each other node.
     let farewell = u64::from(options.nodes) - 1;
     let signs = [(Counter::Allocations, 0), (Counter::Barriers, 0), (Counter::MessagesSent, farewell)];
@@ -526,7 +530,7 @@ pub(super) fn prepare(
         return of_original(&input, &options, libraries, learns);
     }
     // It runs alone: no access of it faults, so there is nothing to learn.
-    of_original(&input, &Options { access: Access::Guard, ..options }, libraries, false).or_else(|refused| {
+    of_original(&input, &Options { access: AccessMode::Guard, ..options }, libraries, false).or_else(|refused| {
         // What is refused in either form is the program's own fault.
         let ready = of_original(&input, &options, libraries, learns)?;
         let why = match refused.refusals.first() {
@@ -539,9 +543,9 @@ pub(super) fn prepare(
 }
 
 /// The form of an original program that `options` ask for, and of its libraries.
-fn of_original(input: &input::Input, options: &Options, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
+fn of_original(input: &input::InputFile, options: &Options, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
     let creates = rewritten::creates_nodes(&input.bytes);
-    let object = (options.access == Access::Guard && learns).then(|| Object::of(&input.bytes));
+    let object = (options.access == AccessMode::Guard && learns).then(|| Object::of(&input.bytes));
     let learnt = match object {
         Some(object) => knowledge::of_program(&Cache::of_user()?, object),
         None => Knowledge::default(),
@@ -565,7 +569,7 @@ pub struct Prepared {
 /// # Errors
 /// One of them cannot be rewritten, or the cache cannot be written to.
 pub fn closure(
-    input: &input::Input,
+    input: &input::InputFile,
     options: &Options,
     libraries: LibraryOptions,
     learnt: &Knowledge,
@@ -577,9 +581,9 @@ pub fn closure(
     for (library, rewritten) in &libraries {
         messages::detail(&format!("{} runs as {}", library.display(), rewritten.display()));
     }
-    let learnt = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&input.bytes)) };
+    let learnt = if learnt.is_empty() { LearntSites::NONE } else { learnt.of(Object::of(&input.bytes)) };
     let request = Request { options: &options, learnt };
-    let key = Key::of_rewrite(&input.bytes, request, &source.record());
+    let key = CacheKey::of_rewrite(&input.bytes, request, &source.record());
     let file_name = input.path.file_name().unwrap_or(OsStr::new("program"));
     let program = Cache::of_user()?.get_or_make(&key, file_name, 0o700, |sink| {
         let rewritten = pipeline::rewrite_program(&input.bytes, &input.name, request, &source.record(), sink);
@@ -607,7 +611,7 @@ pub(super) fn incomplete(flags: ModuleFlags) -> Option<String> {
 /// The options as the output file records them.
 fn flags_of(options: &Options) -> ModuleFlags {
     ModuleFlags {
-        guard: options.access == Access::Guard,
+        guard: options.access == AccessMode::Guard,
         check_loads: options.checks.loads(),
         check_stores: options.checks.stores(),
         polls: options.poll == Poll::Backedge,
@@ -666,7 +670,7 @@ mod tests {
         assert!(refuse_other_options("p", plain, RewriteOptions { checks: Some(Checks::All), ..none }).is_ok());
         for (asked, option) in [
             (RewriteOptions { checks: Some(Checks::Stores), ..none }, "--checks"),
-            (RewriteOptions { access: Some(Access::Guard), ..none }, "--access"),
+            (RewriteOptions { access: Some(AccessMode::Guard), ..none }, "--access"),
             (RewriteOptions { poll: Some(Poll::None), ..none }, "--poll"),
             (RewriteOptions { count: true, ..none }, "--count"),
             (RewriteOptions { passes: PassOptions { no_merge: true, ..none.passes }, ..none }, "passes"),

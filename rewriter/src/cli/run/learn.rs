@@ -3,7 +3,7 @@
 //! Input: what `blizzard run` takes. Output: the run's; what it has learnt, in the cache and in a file.
 
 use crate::base::error::{Error, Result};
-use crate::base::options::Access;
+use crate::base::options::AccessMode;
 use crate::cli::run::command::RunCommand;
 use clap::Args;
 use std::path::PathBuf;
@@ -26,14 +26,14 @@ pub struct LearnCommand {
 impl LearnCommand {
     /// Runs the program; the exit status is the run's.
     pub fn execute(self) -> Result<ExitCode> {
-        if self.run.options.access == Some(Access::Tests) || self.run.no_learn {
+        if self.run.options.access == Some(AccessMode::Tests) || self.run.no_learn {
             return Err(Error::new("only guarded code learns").help("leave out --access tests and --no-learn"));
         }
         if self.run.debug_protocols {
             return Err(Error::new("--debug-protocols: such a run learns nothing").help("use it with `blizzard run`"));
         }
         let mut run = self.run;
-        run.options.access = Some(Access::Guard);
+        run.options.access = Some(AccessMode::Guard);
         run.run(Some(self.output.as_deref()))
     }
 }

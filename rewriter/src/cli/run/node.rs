@@ -4,16 +4,16 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::cli::run::attributes::file::Rules;
+use crate::cli::run::attributes::file::AttributeRules;
 use crate::cli::run::attributes::matched;
 use crate::cli::run::attributes::sites::{CallSites, libraries_of};
 use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare};
-use crate::cli::run::settings::Settings;
+use crate::cli::run::settings::MemorySettings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
 use crate::cli::shared::libraries::LibraryOptions;
 use crate::launch::hosts::bundle::FileEntry;
-use crate::launch::hosts::ranks::{self, Setup};
-use crate::launch::launcher::Outcome;
+use crate::launch::hosts::ranks::{self, RankSetup};
+use crate::launch::launcher::RunOutcome;
 use crate::launch::options::LaunchOptions;
 use crate::launch::stats::{Stats, StatsFile};
 use crate::reports::crash;
@@ -42,7 +42,7 @@ pub struct NodeCommand {
     #[arg(long)]
     allow_incomplete: bool,
     #[command(flatten)]
-    settings: Settings,
+    settings: MemorySettings,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -58,9 +58,9 @@ impl NodeCommand {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::Outcome { exit_status, failure, crash, nodes, matched, starter } = ranks::run(setup)?;
+        let ranks::RankOutcome { exit_status, failure, crash, nodes, matched, starter } = ranks::run(setup)?;
         let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
-        let outcome = Outcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told: Vec::new(), wall };
+        let outcome = RunOutcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told: Vec::new(), wall };
         if let Some(failure) = &outcome.failure {
             messages::error(&failure.to_string());
         }
@@ -87,7 +87,7 @@ impl NodeCommand {
 
     /// Rewrites the program, if somebody else has not; what this rank is to run.
     fn prepare(&self) -> Result<Prepared> {
-        let rules = self.attr.as_deref().map(|file| Rules::read(file, None)).transpose()?;
+        let rules = self.attr.as_deref().map(|file| AttributeRules::read(file, None)).transpose()?;
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let shown = name.display();
         let ready = prepare(name, self.options, false, LibraryOptions::default(), false)?;
@@ -108,7 +108,7 @@ impl NodeCommand {
         let mut identity = FileEntry::of(String::new(), &program)?.hash;
         // Their places in the cache have the hashes of what they were made from.
         ready.libraries.iter().for_each(|(_, rewritten)| identity += &format!(" {}", rewritten.display()));
-        let farthest = rules.as_ref().and_then(Rules::farthest);
+        let farthest = rules.as_ref().and_then(AttributeRules::farthest);
         let (rules, table) =
             rules.map(|rules| find_sites(rules, &program, &libraries_of(&program))).transpose()?.unzip();
         if let Some(file) = &self.attr {
@@ -125,15 +125,15 @@ impl NodeCommand {
             ..self.settings.launch_options(1)
         };
         let (args, guard) = (args.to_vec(), ready.flags.guard);
-        let setup = Setup { program, args, options, guard, identity, alone, one_host, farthest };
+        let setup = RankSetup { program, args, options, guard, identity, alone, one_host, farthest };
         Ok(Prepared { setup, ready, stats, rules })
     }
 }
 
 /// What a rank needs.
 struct Prepared {
-    setup: Setup,
+    setup: RankSetup,
     ready: Ready,
     stats: Option<StatsFile>,
-    rules: Option<(Rules, CallSites)>,
+    rules: Option<(AttributeRules, CallSites)>,
 }

@@ -3,16 +3,16 @@
 //! Input: words of the command line. Output: [`LaunchOptions`].
 
 use crate::cli::shared::arguments::whole;
-use crate::launch::options::{HomePolicy, LaunchOptions, Protocol, TempestOptions};
+use crate::launch::options::{HomePolicy, LaunchOptions, RunProtocol, TempestOptions};
 use blizzard_contract::{self as contract, BLOCK_BYTES, BLOCK_MAX_BYTES, STACHE_PAGES_MIN};
 use clap::Args;
 
 /// How shared memory works.
 #[derive(Debug, Args)]
-pub(crate) struct Settings {
+pub(crate) struct MemorySettings {
     /// Coherence protocol of shared memory. Programs choose `update`, which is not for a whole run, with `bz_alloc_with`
     #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
-    protocol: Protocol,
+    protocol: RunProtocol,
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = peer_timeout)]
     peer_timeout: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     tempest_no_direct_bulk: bool,
 }
 
-impl Settings {
+impl MemorySettings {
     /// What a run of so many nodes is to be like.
     pub(crate) fn launch_options(&self, nodes: u32) -> LaunchOptions {
         LaunchOptions {

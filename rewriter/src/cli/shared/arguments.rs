@@ -2,7 +2,7 @@
 //!
 //! Input: words of the command line. Output: values, checked for what a rewrite or a run can do.
 
-use crate::base::options::{Access, Checks, Options, Poll};
+use crate::base::options::{AccessMode, Checks, Options, Poll};
 use blizzard_contract::MAX_NODES;
 use clap::Args;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ pub(crate) struct RewriteOptions {
     pub(crate) checks: Option<Checks>,
     /// Who keeps accesses from shared memory that may not go on [default: tests; for `run` on one node: guard]
     #[arg(long, value_name = "HOW", value_enum, hide_default_value = true)]
-    pub(crate) access: Option<Access>,
+    pub(crate) access: Option<AccessMode>,
     /// Where the program looks for messages of other nodes [default: backedge]
     #[arg(long, value_name = "WHERE", value_enum)]
     pub(crate) poll: Option<Poll>,

@@ -3,7 +3,7 @@
 //! Input: the program, and perhaps the file that the user names. Output: the file, read, which is certain to be the program's.
 
 use crate::base::error::{Error, Result};
-use crate::cli::shared::input::{self, Input};
+use crate::cli::shared::input::{self, InputFile};
 use crate::reports::debug_file::{Elf, belongs, has_its_own, places};
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// There is none, it is of another program, or the program needs none.
-pub fn find(program: &Input, asked: Option<&Path>) -> Result<Input> {
+pub fn find(program: &InputFile, asked: Option<&Path>) -> Result<InputFile> {
     let name = &program.name;
     let elf =
         Elf::parse(&*program.bytes).map_err(|e| Error::new(format!("{name}: is not an ELF program")).because(e))?;
@@ -46,13 +46,13 @@ pub fn find(program: &Input, asked: Option<&Path>) -> Result<Input> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reports::overhead::symbols::Symbols;
+    use crate::reports::overhead::symbols::FileSymbols;
     use object::{Object, ObjectSymbol};
     use std::fs;
     use std::process::Command;
 
     /// A stripped program with its debug file, and one of another program.
-    fn files(build_id: &str) -> (tempfile::TempDir, Input) {
+    fn files(build_id: &str) -> (tempfile::TempDir, InputFile) {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("p.c"), "int main(int argc, char **argv) { return argc > 3; }\n").unwrap();
         let line = format!(
@@ -78,7 +78,7 @@ mod tests {
                 let elf = Elf::parse(&*found.bytes).unwrap();
                 elf.symbols().find(|s| s.name() == Ok("main")).unwrap().address()
             };
-            let symbols = Symbols::of(&program.path);
+            let symbols = FileSymbols::of(&program.path);
             assert_eq!((symbols.name(main).as_str(), symbols.line(main).as_deref()), ("main", Some("p.c:1")));
             assert!(find(&program, Some(&at("full.debug"))).is_ok());
             let why = if build_id == "sha1" { "its build id is" } else { "its checksum is" };

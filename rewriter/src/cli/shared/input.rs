@@ -3,7 +3,7 @@
 //! Input: a path, or a name that is looked up as a shell does. Output: the file, mapped, with its path and mode.
 
 use crate::base::error::{Error, Result};
-use crate::base::memory::Mapped;
+use crate::base::memory::MappedFile;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 /// A program file, read.
 #[derive(Debug)]
-pub struct Input {
+pub struct InputFile {
     pub path: PathBuf,
     /// As the user wrote it, for messages.
     pub name: String,
-    pub bytes: Mapped,
+    pub bytes: MappedFile,
     /// Permission bits without set-user-id and the like.
     pub mode: u32,
 }
@@ -26,7 +26,7 @@ pub struct Input {
 ///
 /// # Errors
 /// When it does not exist, is not a file, may not be read, or is empty.
-pub fn read(path: &Path) -> Result<Input> {
+pub fn read(path: &Path) -> Result<InputFile> {
     let name = path.display().to_string();
     let metadata = fs::metadata(path).map_err(|e| cannot_read(&name, &e))?;
     if metadata.is_dir() {
@@ -35,7 +35,7 @@ pub fn read(path: &Path) -> Result<Input> {
     if !metadata.is_file() {
         return Err(Error::new(format!("{name}: is not a regular file")).help("name the program's file"));
     }
-    let bytes = File::open(path).and_then(|file| Mapped::of(&file, &name)).map_err(|e| cannot_read(&name, &e))?;
+    let bytes = File::open(path).and_then(|file| MappedFile::of(&file, &name)).map_err(|e| cannot_read(&name, &e))?;
     if bytes.is_empty() {
         return Err(Error::new(format!("{name}: is empty")));
     }
@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> Result<Input> {
         return Err(Error::new(format!("{name}: is a script, not an ELF program"))
             .help(format!("name its interpreter: {interpreter} {name}")));
     }
-    Ok(Input { path: path.to_owned(), name, bytes, mode: metadata.permissions().mode() & 0o777 })
+    Ok(InputFile { path: path.to_owned(), name, bytes, mode: metadata.permissions().mode() & 0o777 })
 }
 
 fn cannot_read(name: &str, e: &std::io::Error) -> Error {

@@ -4,15 +4,15 @@
 //! **Invariant**: after a failure no more are begun; of several failures it is the first library's.
 
 use crate::base::error::{Error, Result};
-use crate::base::learnt::{Knowledge, Object, Sites};
-use crate::base::memory::Mapped;
+use crate::base::learnt::{Knowledge, LearntSites, Object};
+use crate::base::memory::MappedFile;
 use crate::base::options::Options;
 use crate::base::output_file::{AtomicFile, write_atomically};
 use crate::base::progress;
 use crate::pipeline::{self, Request};
 use crate::read::rewritten;
 use crate::store::cache::Cache;
-use crate::store::closure::{Cached, Source};
+use crate::store::closure::{Cached, ClosureSource};
 use crate::store::library_search::libraries_of;
 use clap::Args;
 use std::cmp::Reverse;
@@ -38,7 +38,7 @@ impl LibraryOptions {
     ///
     /// # Errors
     /// There is no place for a cache.
-    pub fn fitted(self, program: &[u8], asked: Options) -> Result<(Options, Source)> {
+    pub fn fitted(self, program: &[u8], asked: Options) -> Result<(Options, ClosureSource)> {
         self.fitted_to(program, asked, &Knowledge::default())
     }
 
@@ -46,16 +46,16 @@ impl LibraryOptions {
     ///
     /// # Errors
     /// As there, or it cannot be written to.
-    pub fn fitted_to(self, program: &[u8], asked: Options, learnt: &Knowledge) -> Result<(Options, Source)> {
+    pub fn fitted_to(self, program: &[u8], asked: Options, learnt: &Knowledge) -> Result<(Options, ClosureSource)> {
         let options = rewritten::fitting(program, asked);
         let source = match self.no_libraries {
-            true => Source::None,
+            true => ClosureSource::None,
             false => {
                 let cached = Cached::new(Cache::of_user()?, options)?;
                 let known = !learnt.is_empty();
                 let of_libraries =
                     if known { learnt.accesses_but_of(Object::of(program)) } else { Knowledge::default() };
-                Source::Cache(cached.with_learnt(of_libraries)?)
+                ClosureSource::Cache(cached.with_learnt(of_libraries)?)
             }
         };
         Ok((options, source))
@@ -67,8 +67,8 @@ impl LibraryOptions {
 ///
 /// # Errors
 /// A library cannot be rewritten.
-pub fn prepare(program: &Path, source: &Source) -> Result<Vec<(PathBuf, PathBuf)>> {
-    let Source::Cache(cached) = source else { return Ok(Vec::new()) };
+pub fn prepare(program: &Path, source: &ClosureSource) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let ClosureSource::Cache(cached) = source else { return Ok(Vec::new()) };
     each(&libraries_of(program)?.all(), |path| Ok((path.to_owned(), cached.add(path)?)))
 }
 
@@ -101,7 +101,7 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
     }
     each(&all, |path| {
         let shown = path.display().to_string();
-        let bytes = File::open(path).and_then(|file| Mapped::of(&file, &shown));
+        let bytes = File::open(path).and_then(|file| MappedFile::of(&file, &shown));
         let bytes = bytes.map_err(|e| Error::new(format!("{shown}: cannot be read")).because(e))?;
         let mut made: Option<PathBuf> = None;
         for name in names_of(path) {
@@ -111,7 +111,7 @@ pub fn bundle(program: &Path, added: &[PathBuf], folder: &Path, options: &Option
                 None => {
                     let mut file = AtomicFile::new(&to, 0o755);
                     let rewritten = {
-                        let learnt = if learnt.is_empty() { Sites::NONE } else { learnt.of(Object::of(&bytes)) };
+                        let learnt = if learnt.is_empty() { LearntSites::NONE } else { learnt.of(Object::of(&bytes)) };
                         pipeline::rewrite_library_to(&bytes, &shown, Request { options, learnt }, &mut file)
                     };
                     bytes.expect_unchanged(&shown)?;

@@ -20,15 +20,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The folder of a command.
 #[derive(Debug)]
-pub struct Scratch(TempDir);
+pub struct ScratchFolder(TempDir);
 
-impl Scratch {
+impl ScratchFolder {
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     /// An interrupted command fails, because its folder has gone: it must not end the process before the folder is removed, nor with a status of
     /// its own.
     fn drop(&mut self) {
@@ -39,13 +39,13 @@ impl Drop for Scratch {
 }
 
 /// A new folder, named after the command. From now on SIGINT, SIGTERM and SIGHUP end the process with a status, as shells number it.
-pub fn folder(command: &str) -> Result<Scratch> {
+pub fn folder(command: &str) -> Result<ScratchFolder> {
     let folder = tempfile::Builder::new()
         .prefix(&format!("blizzard-{command}-"))
         .tempdir()
         .map_err(|e| Error::new("cannot make a temporary folder").because(e))?;
     remove_when_interrupted(folder.path())?;
-    Ok(Scratch(folder))
+    Ok(ScratchFolder(folder))
 }
 
 fn remove_when_interrupted(folder: &Path) -> Result<()> {

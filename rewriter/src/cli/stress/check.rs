@@ -1,6 +1,6 @@
 //! The checker: is there one order of all accesses that explains what every node has read?
 //!
-//! Purpose: decides whether a log is sequentially consistent. Input: the epochs of a run in order. Output: nothing, or a [`Violation`] that
+//! Purpose: decides whether a log is sequentially consistent. Input: the epochs of a run in order. Output: nothing, or a [`OrderViolation`] that
 //! tells what contradicts what.
 //!
 //! An execution is sequentially consistent exactly if the union of these relations has no cycle:
@@ -22,12 +22,12 @@
 //!
 //! Source: Gibbons and Korach 1997 (with a read mapping and the order of the writes given, the question is no longer hard).
 
-use crate::cli::stress::log::{Access, Epoch, Id, Kind};
+use crate::cli::stress::log::{Epoch, LoggedAccess, LoggedId, LoggedKind};
 use std::fmt::Write as _;
 
 /// Why a log is not sequentially consistent, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct OrderViolation {
     pub epoch: u64,
     /// One line.
     pub what: String,
@@ -83,7 +83,7 @@ impl Checker {
     ///
     /// # Errors
     /// It contradicts itself or what came before.
-    pub fn check(&mut self, epoch: &Epoch) -> Result<(), Violation> {
+    pub fn check(&mut self, epoch: &Epoch) -> Result<(), OrderViolation> {
         let versions = self.order_writes(epoch)?;
         let mut run = Run {
             epoch,
@@ -104,7 +104,7 @@ impl Checker {
     }
 
     /// The version of each write of the epoch.
-    fn order_writes(&mut self, epoch: &Epoch) -> Result<Vec<Vec<Version>>, Violation> {
+    fn order_writes(&mut self, epoch: &Epoch) -> Result<Vec<Vec<Version>>, OrderViolation> {
         let mut versions: Vec<Vec<Version>> = epoch.nodes.iter().map(|node| vec![UNKNOWN; node.len()]).collect();
         // By word: the node of its plain stores, and how many writes it has had.
         let mut counts = vec![0 as Version; self.words.len()];
@@ -115,14 +115,14 @@ impl Checker {
             for (index, access) in accesses.iter().enumerate() {
                 let word = access.location.0 as usize;
                 match access.kind {
-                    Kind::Load => {}
-                    Kind::Store => {
+                    LoggedKind::Load => {}
+                    LoggedKind::Store => {
                         let writer = *self.words[word].writer.get_or_insert(node as u32);
                         assert!(writer == node as u32, "the workload lets one node store to {}", access.location);
                         counts[word] += 1;
                         versions[node][index] = counts[word];
                     }
-                    Kind::Swap => {
+                    LoggedKind::Swap => {
                         let slot = if access.read == self.words[word].value {
                             &mut first[word]
                         } else {
@@ -131,7 +131,7 @@ impl Checker {
                         };
                         if let Some((n, i)) = *slot {
                             let both = [(n, i), (node, index)].map(|at| describe(epoch, at));
-                            return Err(Violation {
+                            return Err(OrderViolation {
                                 epoch: epoch.number,
                                 what: format!("two exchanges have returned the same value of {}", access.location),
                                 details: both.to_vec(),
@@ -153,7 +153,7 @@ impl Checker {
         // Exchanges that the chain does not reach have returned values from each other, in a circle.
         for (node, accesses) in epoch.nodes.iter().enumerate() {
             if let Some(index) =
-                (0..accesses.len()).find(|&i| accesses[i].kind == Kind::Swap && versions[node][i] == UNKNOWN)
+                (0..accesses.len()).find(|&i| accesses[i].kind == LoggedKind::Swap && versions[node][i] == UNKNOWN)
             {
                 let mut details = Vec::new();
                 let mut at = (node, index);
@@ -164,7 +164,7 @@ impl Checker {
                         break;
                     }
                 }
-                return Err(Violation {
+                return Err(OrderViolation {
                     epoch: epoch.number,
                     what: "exchanges have returned each other's values, in a circle".into(),
                     details,
@@ -174,14 +174,14 @@ impl Checker {
         Ok(versions)
     }
 
-    fn source(&self, epoch: &Epoch, at: At, access: &Access) -> Result<At, Violation> {
+    fn source(&self, epoch: &Epoch, at: At, access: &LoggedAccess) -> Result<At, OrderViolation> {
         source(epoch, &self.words, at, access)
     }
 }
 
 /// The write of this epoch whose value `access` has returned.
-fn source(epoch: &Epoch, words: &[Word], at: At, access: &Access) -> Result<At, Violation> {
-    let wrong = |what: String| Violation {
+fn source(epoch: &Epoch, words: &[Word], at: At, access: &LoggedAccess) -> Result<At, OrderViolation> {
+    let wrong = |what: String| OrderViolation {
         epoch: epoch.number,
         what,
         details: vec![
@@ -189,7 +189,7 @@ fn source(epoch: &Epoch, words: &[Word], at: At, access: &Access) -> Result<At, 
             format!("the epoch found {} there", value_text(words[access.location.0 as usize].value)),
         ],
     };
-    let id = match Id::of_value(access.read) {
+    let id = match LoggedId::of_value(access.read) {
         Some(id) if id.epoch <= epoch.number => id,
         Some(_) => return Err(wrong(format!("{} has returned a value that nobody has written", access.location))),
         None => return Err(wrong(format!("{} has returned the initial 0 after it was overwritten", access.location))),
@@ -199,8 +199,8 @@ fn source(epoch: &Epoch, words: &[Word], at: At, access: &Access) -> Result<At, 
     }
     let found = (id.node as usize, id.index as usize);
     match epoch.nodes.get(found.0).and_then(|node| node.get(found.1)) {
-        Some(write) if write.kind != Kind::Load && write.location == access.location => Ok(found),
-        Some(write) if write.kind != Kind::Load => {
+        Some(write) if write.kind != LoggedKind::Load && write.location == access.location => Ok(found),
+        Some(write) if write.kind != LoggedKind::Load => {
             let mut violation = wrong(format!("{} has returned a value of {}", access.location, write.location));
             violation.details.push(describe(epoch, found));
             Err(violation)
@@ -222,11 +222,11 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Finds the version of each load, and counts the loads of each version.
-    fn find_sources(&mut self) -> Result<(), Violation> {
+    fn find_sources(&mut self) -> Result<(), OrderViolation> {
         for node in 0..self.epoch.nodes.len() {
             for index in 0..self.epoch.nodes[node].len() {
                 let access = &self.epoch.nodes[node][index];
-                if access.kind != Kind::Load {
+                if access.kind != LoggedKind::Load {
                     continue;
                 }
                 let word = access.location.0 as usize;
@@ -244,7 +244,7 @@ impl Run<'_> {
     }
 
     /// Executes all accesses; the last value of each word that was written.
-    fn execute(&mut self) -> Result<Vec<Option<u64>>, Violation> {
+    fn execute(&mut self) -> Result<Vec<Option<u64>>, OrderViolation> {
         let nodes = self.epoch.nodes.len();
         let mut last = vec![None; self.words.len()];
         let mut next = vec![0usize; nodes];
@@ -258,12 +258,12 @@ impl Run<'_> {
                     break;
                 }
                 let progress = &mut self.progress[word];
-                if access.kind == Kind::Load {
+                if access.kind == LoggedKind::Load {
                     progress.readers -= 1;
                 } else {
                     progress.version = self.versions[at.0][at.1];
                     progress.readers = self.readers[at.0][at.1];
-                    let id = Id { epoch: self.epoch.number, node: node as u32, index: at.1 as u32 };
+                    let id = LoggedId { epoch: self.epoch.number, node: node as u32, index: at.1 as u32 };
                     last[word] = Some(id.value());
                 }
                 let waiting = std::mem::take(&mut progress.waiting);
@@ -277,17 +277,17 @@ impl Run<'_> {
         }
     }
 
-    fn may_go(&self, at: At, access: &Access) -> bool {
+    fn may_go(&self, at: At, access: &LoggedAccess) -> bool {
         let progress = &self.progress[access.location.0 as usize];
         let version = self.versions[at.0][at.1];
         match access.kind {
-            Kind::Load => progress.version == version,
-            Kind::Store | Kind::Swap => progress.version + 1 == version && progress.readers == 0,
+            LoggedKind::Load => progress.version == version,
+            LoggedKind::Store | LoggedKind::Swap => progress.version + 1 == version && progress.readers == 0,
         }
     }
 
     /// The cycle that a node's first access left is in, or leads to.
-    fn cycle(&self, next: &[usize], start: usize) -> Violation {
+    fn cycle(&self, next: &[usize], start: usize) -> OrderViolation {
         // By node: the access that its first one left waits for, and why.
         let mut seen: Vec<usize> = Vec::new();
         let mut steps: Vec<(At, At, &'static str)> = Vec::new();
@@ -314,7 +314,7 @@ impl Run<'_> {
             }
         }
         let nodes = steps.len() - first;
-        Violation {
+        OrderViolation {
             epoch: self.epoch.number,
             what: match nodes {
                 1 => "a node's accesses contradict its own program order".into(),
@@ -340,19 +340,19 @@ impl Run<'_> {
         let kind = |at: At| self.epoch.nodes[at.0][at.1].kind;
         let version_of = |at: At| self.versions[at.0][at.1];
         let current = self.progress[access.location.0 as usize].version;
-        if access.kind == Kind::Load {
-            (find(&|at| kind(at) != Kind::Load && version_of(at) == version), "whose value is read by")
+        if access.kind == LoggedKind::Load {
+            (find(&|at| kind(at) != LoggedKind::Load && version_of(at) == version), "whose value is read by")
         } else if current + 1 != version {
-            (find(&|at| kind(at) != Kind::Load && version_of(at) + 1 == version), "which is overwritten by")
+            (find(&|at| kind(at) != LoggedKind::Load && version_of(at) + 1 == version), "which is overwritten by")
         } else {
-            let read = |at: At| kind(at) == Kind::Load && version_of(at) + 1 == version;
+            let read = |at: At| kind(at) == LoggedKind::Load && version_of(at) + 1 == version;
             (find(&read), "which does not see")
         }
     }
 }
 
 fn value_text(value: u64) -> String {
-    match Id::of_value(value) {
+    match LoggedId::of_value(value) {
         None => "the initial 0".into(),
         Some(id) => format!("the value of epoch {}, node {}, access {}", id.epoch, id.node, id.index),
     }
@@ -361,9 +361,9 @@ fn value_text(value: u64) -> String {
 fn describe(epoch: &Epoch, at: At) -> String {
     let access = &epoch.nodes[at.0][at.1];
     let what = match access.kind {
-        Kind::Load => format!("loads {}, gets {}", access.location, value_text(access.read)),
-        Kind::Store => format!("stores to {}", access.location),
-        Kind::Swap => format!("exchanges {}, gets {}", access.location, value_text(access.read)),
+        LoggedKind::Load => format!("loads {}, gets {}", access.location, value_text(access.read)),
+        LoggedKind::Store => format!("stores to {}", access.location),
+        LoggedKind::Swap => format!("exchanges {}, gets {}", access.location, value_text(access.read)),
     };
     format!("node {}, access {} {what}", at.0, at.1)
 }

@@ -6,17 +6,17 @@
 //! round contradicts itself, fails or stands still, its folder is kept and the command ends with what was found.
 
 use crate::base::error::{Error, Result};
-use crate::base::options::{Access, Options};
+use crate::base::options::{AccessMode, Options};
 use crate::base::progress::{self, Progress};
 use crate::cli::run::settings::block_bytes;
 use crate::cli::shared::arguments::{node_count, whole};
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending, Finished, Workload};
-use crate::cli::stress::check::{Checker, Violation};
-use crate::cli::stress::log::{Kind, Logs};
+use crate::cli::stress::check::{Checker, OrderViolation};
+use crate::cli::stress::log::{LoggedKind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
-use crate::launch::options::{HomePolicy, Protocol};
+use crate::launch::options::{HomePolicy, RunProtocol};
 use crate::reports::overhead::render::grouped;
 use crate::write::runtime_blob::Blob;
 use blizzard_protocol::port::ProtocolId;
@@ -64,7 +64,7 @@ pub struct StressCommand {
     seed: u64,
     /// Coherence protocol [default: each in turn]
     #[arg(long, value_name = "NAME", value_enum)]
-    protocol: Option<Protocol>,
+    protocol: Option<RunProtocol>,
     /// Bytes that change hands together, 64 to 4096 [default: each power of two in turn]
     #[arg(long, value_name = "BYTES", value_parser = block_bytes)]
     block_size: Option<u32>,
@@ -73,7 +73,7 @@ pub struct StressCommand {
     homes: Option<HomePolicy>,
     /// Who keeps accesses from shared memory that may not go on
     #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
-    access: Access,
+    access: AccessMode,
     /// Only this round of the seed, again and again
     #[arg(long, value_name = "NUMBER", value_parser = whole::<u64>(0..=u64::MAX))]
     round: Option<u64>,
@@ -274,15 +274,15 @@ impl StressCommand {
         }
     }
 
-    fn check(&self, round: &Round, folder: &Path, totals: &mut Totals) -> Result<Option<Violation>> {
+    fn check(&self, round: &Round, folder: &Path, totals: &mut Totals) -> Result<Option<OrderViolation>> {
         let mut logs = Logs::open(folder, self.nodes, round.locations())?;
         let mut checker = Checker::new(round.locations());
         while let Some(epoch) = logs.next_epoch()? {
             for access in epoch.nodes.iter().flatten() {
                 *match access.kind {
-                    Kind::Load => &mut totals.loads,
-                    Kind::Store => &mut totals.stores,
-                    Kind::Swap => &mut totals.exchanges,
+                    LoggedKind::Load => &mut totals.loads,
+                    LoggedKind::Store => &mut totals.stores,
+                    LoggedKind::Swap => &mut totals.exchanges,
                 } += 1;
             }
             if let Err(mut violation) = checker.check(&epoch) {

@@ -27,7 +27,7 @@ impl std::fmt::Display for Location {
 
 /// What an access did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LoggedKind {
     Load,
     Store,
     /// An atomic exchange.
@@ -36,17 +36,17 @@ pub enum Kind {
 
 /// Which access of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Id {
+pub struct LoggedId {
     pub epoch: u64,
     pub node: u32,
     /// Number of the access within its node's epoch.
     pub index: u32,
 }
 
-impl Id {
+impl LoggedId {
     /// The write that stored `value`; none for the initial 0.
-    pub fn of_value(value: u64) -> Option<Id> {
-        (value != 0).then_some(Id {
+    pub fn of_value(value: u64) -> Option<LoggedId> {
+        (value != 0).then_some(LoggedId {
             epoch: value >> (INDEX_BITS + NODE_BITS),
             node: (value >> INDEX_BITS) as u32 & ((1 << NODE_BITS) - 1),
             index: value as u32 & (MAX_ACCESSES - 1),
@@ -61,9 +61,9 @@ impl Id {
 
 /// One access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
+pub struct LoggedAccess {
     pub location: Location,
-    pub kind: Kind,
+    pub kind: LoggedKind,
     /// What a load or an exchange has returned; 0 for a store.
     pub read: u64,
 }
@@ -72,7 +72,7 @@ pub struct Access {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epoch {
     pub number: u64,
-    pub nodes: Vec<Vec<Access>>,
+    pub nodes: Vec<Vec<LoggedAccess>>,
 }
 
 /// Reads a round's logs.
@@ -124,16 +124,16 @@ impl Logs {
                 let [what, read] =
                     pair(file).map_err(|e| damaged(&e))?.ok_or_else(|| damaged("an epoch is incomplete"))?;
                 let kind = match what >> 32 {
-                    0 => Kind::Load,
-                    1 => Kind::Store,
-                    2 => Kind::Swap,
+                    0 => LoggedKind::Load,
+                    1 => LoggedKind::Store,
+                    2 => LoggedKind::Swap,
                     _ => return Err(damaged("an access of an unknown kind")),
                 };
                 let location = Location(what as u32);
                 if location.0 >= self.locations {
                     return Err(damaged("an access to a word that is not there"));
                 }
-                accesses.push(Access { location, kind, read });
+                accesses.push(LoggedAccess { location, kind, read });
             }
             epoch.nodes.push(accesses);
         }
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn values_name_their_writes() {
-        let id = Id { epoch: 3, node: 63, index: MAX_ACCESSES - 1 };
-        assert_eq!(Id::of_value(id.value()), Some(id));
-        assert_eq!(Id::of_value(0), None);
+        let id = LoggedId { epoch: 3, node: 63, index: MAX_ACCESSES - 1 };
+        assert_eq!(LoggedId::of_value(id.value()), Some(id));
+        assert_eq!(LoggedId::of_value(0), None);
     }
 
     fn logs(contents: &[&[u64]]) -> Result<Vec<Epoch>> {
@@ -192,9 +192,9 @@ mod tests {
         let node1 = [epoch(1, 1), [15 | 2 << 32, 78], epoch(2, 1), load].concat();
         let read = logs(&[&node0, &node1]).unwrap();
         assert_eq!(read.len(), 2);
-        assert_eq!(read[0].nodes[0][0], Access { location: Location(3), kind: Kind::Load, read: 77 });
-        assert_eq!(read[0].nodes[0][1].kind, Kind::Store);
-        assert_eq!(read[0].nodes[1], [Access { location: Location(15), kind: Kind::Swap, read: 78 }]);
+        assert_eq!(read[0].nodes[0][0], LoggedAccess { location: Location(3), kind: LoggedKind::Load, read: 77 });
+        assert_eq!(read[0].nodes[0][1].kind, LoggedKind::Store);
+        assert_eq!(read[0].nodes[1], [LoggedAccess { location: Location(15), kind: LoggedKind::Swap, read: 78 }]);
         assert_eq!((read[1].number, read[1].nodes[0].len(), read[1].nodes[1].len()), (2, 0, 1));
         for (damaged, why) in [
             (node0[..7].to_vec(), "middle of an access"),

@@ -4,7 +4,7 @@
 //! that every program gets, or, in every other round, the one with random delays. The logs of a round ([`log`]) are checked when it is
 //! over ([`crate::cli::stress::check`]). Source: gem5's Ruby tester (unique values, false sharing on purpose, random delays).
 
-use crate::launch::options::{HomePolicy, PROTOCOLS, Protocol};
+use crate::launch::options::{HomePolicy, PROTOCOLS, RunProtocol};
 use blizzard_contract as contract;
 use blizzard_protocol::list::RUNS;
 use blizzard_protocol::port::ProtocolId;
@@ -23,7 +23,7 @@ pub struct Delays {
 
 /// One of the allocations that hold a round's lines; 0 in a field: the run's own (`bz_alloc_with`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Piece {
+pub struct LineAllocation {
     pub block_bytes: u32,
     /// Homes of its pages, as in [`PIECE_HOMES`].
     pub homes: u32,
@@ -33,7 +33,7 @@ pub struct Piece {
     pub protocol: u32,
 }
 
-impl Piece {
+impl LineAllocation {
     /// As the program is told.
     fn word(self) -> u64 {
         u64::from(self.block_bytes)
@@ -61,10 +61,10 @@ pub struct Round {
     /// Each epoch has the same accesses in the same order, so that nodes ask ahead.
     pub again: bool,
     /// The allocations that the pages belong to by turn, at least one.
-    pub pieces: [Option<Piece>; MOST_PIECES],
+    pub pieces: [Option<LineAllocation>; MOST_PIECES],
     pub delays: Option<Delays>,
     #[serde(serialize_with = "as_option")]
-    pub protocol: Protocol,
+    pub protocol: RunProtocol,
     pub block_bytes: u32,
     #[serde(serialize_with = "as_option")]
     pub homes: HomePolicy,
@@ -78,7 +78,7 @@ pub struct Round {
 /// What all rounds of a run have in common; what is not given takes turns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fixed {
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<RunProtocol>,
     pub block_bytes: Option<u32>,
     pub homes: Option<HomePolicy>,
 }
@@ -138,7 +138,7 @@ impl Round {
         sizes.push(0);
         let protocols: Vec<u32> = std::iter::once(0).chain(RUNS.map(ProtocolId::number)).collect();
         let pieces = std::array::from_fn(|k| {
-            let drawn = Piece {
+            let drawn = LineAllocation {
                 block_bytes: pick(&sizes),
                 homes: pick(&[0, 1, 2, 3, 4]),
                 node: pick(&[0, 1, 2, 3]),
@@ -148,7 +148,7 @@ impl Round {
             let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
             let protocol = if fixed.protocol.is_none() && own { drawn.protocol } else { 0 };
             let node = if homes == 3 { drawn.node } else { 0 };
-            (k < count as usize).then_some(Piece { block_bytes, homes, node, protocol })
+            (k < count as usize).then_some(LineAllocation { block_bytes, homes, node, protocol })
         });
         let again = pick(&[0, 1]) == 1;
         Round {
@@ -181,7 +181,7 @@ impl Round {
 
     /// Whether an allocation has a block size or homes of its own.
     pub fn has_attributes(&self) -> bool {
-        self.pieces.iter().flatten().any(|piece| *piece != Piece::default())
+        self.pieces.iter().flatten().any(|piece| *piece != LineAllocation::default())
     }
 
     /// Accesses of the whole round on so many nodes.
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn allocations_have_all_block_sizes_and_homes() {
         let rounds: Vec<Round> = (0..200).map(|n| Round::new(7, n, Fixed::default())).collect();
-        let pieces: Vec<Piece> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
+        let pieces: Vec<LineAllocation> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
         assert_eq!(pieces.iter().map(|p| p.block_bytes).collect::<HashSet<_>>().len(), BLOCK_BYTES.len() + 1);
         assert_eq!(pieces.iter().map(|p| p.homes).collect::<HashSet<_>>().len(), PIECE_HOMES.len());
         assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + RUNS.len());

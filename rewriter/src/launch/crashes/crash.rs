@@ -7,9 +7,9 @@
 
 use crate::launch::crashes::allocations::{self, Allocation};
 use crate::launch::crashes::process_memory::ProcessMemory;
-use crate::launch::crashes::unwind::{self, Frame};
-use crate::launch::region::Region;
-use crate::launch::spawn::Node;
+use crate::launch::crashes::unwind::{self, StackFrame};
+use crate::launch::region::RegionFile;
+use crate::launch::spawn::SpawnedNode;
 use blizzard_contract::{self as contract, CrashRecord};
 use iced_x86::{Decoder, DecoderOptions};
 use rustix::process::Pid;
@@ -33,27 +33,27 @@ pub struct Crash {
     /// 0: the node itself has ended the run, with a message.
     pub signal: i32,
     /// Of a fault of memory.
-    pub fault: Option<Fault>,
+    pub fault: Option<MemoryFault>,
     /// An address in shared memory that it was about, and the allocation that it lies in or behind.
     pub allocation: Option<(u64, Allocation)>,
     /// The node whose store this one should not have met, and where that store is.
-    pub storer: Option<(u32, Frame)>,
+    pub storer: Option<(u32, StackFrame)>,
     /// The innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<StackFrame>,
     /// The process, and the folder that it ran in.
     pub process: Option<(Pid, PathBuf)>,
 }
 
 /// A fault of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    pub access: Access,
+pub struct MemoryFault {
+    pub access: FaultAccess,
     pub address: u64,
-    pub place: Place,
+    pub place: FaultPlace,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FaultAccess {
     Read,
     Write,
     Execute,
@@ -61,7 +61,7 @@ pub enum Access {
 
 /// What is at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum FaultPlace {
     /// Nothing is mapped there.
     Nothing,
     /// The processor does not say which address it was: it is not canonical, or not aligned as the instruction wants it.
@@ -86,25 +86,25 @@ pub type Describe = fn(&Crash, bool) -> Vec<String>;
 
 /// The nodes that this process has started, and the number of the first.
 #[derive(Clone, Copy)]
-pub struct Own<'x> {
-    pub nodes: &'x [Node],
+pub struct OwnNodes<'x> {
+    pub nodes: &'x [SpawnedNode],
     pub first: u32,
 }
 
-impl Own<'_> {
+impl OwnNodes<'_> {
     fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         self.first..self.first + self.nodes.len() as u32
     }
 
     /// The process of a node that has not ended.
-    fn living(&self, region: &Region, number: u32) -> Option<Pid> {
+    fn living(&self, region: &RegionFile, number: u32) -> Option<Pid> {
         let node = &self.nodes[(number - self.first) as usize];
         region.created_pid(number).or(node.pid).filter(|_| node.ended.is_none())
     }
 }
 
 /// Looks at nodes that die, and lets them go.
-pub fn look(own: Own, region: &Region, crashes: &mut Vec<Crash>) {
+pub fn look(own: OwnNodes, region: &RegionFile, crashes: &mut Vec<Crash>) {
     for number in own.numbers() {
         let Some(record) = region.crash(number) else { continue };
         // A debugger's child is not the launcher's.
@@ -122,7 +122,7 @@ pub fn look(own: Own, region: &Region, crashes: &mut Vec<Crash>) {
 }
 
 /// The allocation of an address in shared memory: some node keeps account of it.
-fn allocation(own: Own, region: &Region, address: u64) -> Option<(u64, Allocation)> {
+fn allocation(own: OwnNodes, region: &RegionFile, address: u64) -> Option<(u64, Allocation)> {
     if !is_shared(address) {
         return None;
     }
@@ -134,7 +134,7 @@ fn allocation(own: Own, region: &Region, address: u64) -> Option<(u64, Allocatio
 }
 
 /// The store that a node should not have met.
-fn storer(own: Own, region: &Region, by: u32) -> Option<(u32, Frame)> {
+fn storer(own: OwnNodes, region: &RegionFile, by: u32) -> Option<(u32, StackFrame)> {
     let broken = region.broken_promise(by)?;
     let number = own.numbers().find(|&number| u64::from(number) == broken.storer)?;
     let memory = own.living(region, number).and_then(ProcessMemory::of)?;
@@ -148,15 +148,15 @@ fn is_shared(address: u64) -> bool {
 }
 
 /// What the fault of a record was about.
-fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<Fault> {
+fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<MemoryFault> {
     if ![libc::SIGSEGV, libc::SIGBUS].contains(&record.signal) || record.code <= 0 {
         return None;
     }
     let (error, address) = (record.registers[ERROR_CODE], record.address);
     let access = match error {
-        _ if error & IS_FETCH != 0 => Access::Execute,
-        _ if error & IS_WRITE != 0 => Access::Write,
-        _ => Access::Read,
+        _ if error & IS_FETCH != 0 => FaultAccess::Execute,
+        _ if error & IS_WRITE != 0 => FaultAccess::Write,
+        _ => FaultAccess::Read,
     };
     let place = if is_shared(address) {
         let at = contract::TAG_TABLE_BASE + (address >> contract::BLOCK_SHIFT);
@@ -165,23 +165,25 @@ fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<Fault> {
             memory.read(at, &mut tag).map(|()| tag[0])
         };
         // Of guarded code the second.
-        Place::Shared { tag: tag(at).or_else(|| tag(at + contract::ALIAS_DISTANCE)) }
+        FaultPlace::Shared { tag: tag(at).or_else(|| tag(at + contract::ALIAS_DISTANCE)) }
     } else {
         match memory.mapping(address) {
             // A general protection fault, say: the kernel has no address.
             _ if record.signal == libc::SIGSEGV && ![SEGV_MAPERR, SEGV_ACCERR].contains(&record.code) => {
                 let instruction = privileged(memory, record.registers[RIP]);
-                instruction.map_or(Place::Unknown, |instruction| Place::Privileged { instruction })
+                instruction.map_or(FaultPlace::Unknown, |instruction| FaultPlace::Privileged { instruction })
             }
             // The runtime's own pages are nothing to the program.
-            _ if record.code == SEGV_MAPERR => Place::Nothing,
-            None => Place::Nothing,
-            Some(m) => {
-                Place::Mapped { rights: m.rights.clone(), name: m.name.clone(), offset: address - m.start + m.offset }
-            }
+            _ if record.code == SEGV_MAPERR => FaultPlace::Nothing,
+            None => FaultPlace::Nothing,
+            Some(m) => FaultPlace::Mapped {
+                rights: m.rights.clone(),
+                name: m.name.clone(),
+                offset: address - m.start + m.offset,
+            },
         }
     };
-    Some(Fault { access, address, place })
+    Some(MemoryFault { access, address, place })
 }
 
 /// The name of the instruction at `at`, if it is privileged.
@@ -207,23 +209,23 @@ mod tests {
         static CONSTANT: u64 = 7;
         let memory = ProcessMemory::of(rustix::process::getpid()).unwrap();
         let seen = |record| fault(&memory, &record);
-        let of = |access, address, place| Some(Fault { access, address, place });
-        assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 4)), of(Access::Read, 16, Place::Nothing));
-        assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 6)), of(Access::Write, 16, Place::Nothing));
-        assert_eq!(seen(record(libc::SIGSEGV, 0x80, 0, 0)), of(Access::Read, 0, Place::Unknown));
+        let of = |access, address, place| Some(MemoryFault { access, address, place });
+        assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 4)), of(FaultAccess::Read, 16, FaultPlace::Nothing));
+        assert_eq!(seen(record(libc::SIGSEGV, SEGV_MAPERR, 16, 6)), of(FaultAccess::Write, 16, FaultPlace::Nothing));
+        assert_eq!(seen(record(libc::SIGSEGV, 0x80, 0, 0)), of(FaultAccess::Read, 0, FaultPlace::Unknown));
         static HALTS: [u8; 16] = [0xf4; 16];
         let mut halts = record(libc::SIGSEGV, 0x80, 0, 0);
         halts.registers[RIP] = &raw const HALTS as u64;
-        assert_eq!(seen(halts), of(Access::Read, 0, Place::Privileged { instruction: "hlt".into() }));
+        assert_eq!(seen(halts), of(FaultAccess::Read, 0, FaultPlace::Privileged { instruction: "hlt".into() }));
         assert_eq!(seen(record(libc::SIGFPE, 1, 16, 0)), None);
         assert_eq!(seen(record(libc::SIGSEGV, -6, 16, 0)), None, "somebody has sent it");
         let at = &raw const CONSTANT as u64;
         let found = seen(record(libc::SIGSEGV, SEGV_ACCERR, at, 7)).unwrap();
         assert!(
-            matches!(found.place, Place::Mapped { rights, name, .. } if rights.starts_with("r--") && name.starts_with('/'))
+            matches!(found.place, FaultPlace::Mapped { rights, name, .. } if rights.starts_with("r--") && name.starts_with('/'))
         );
         let shared = seen(record(libc::SIGSEGV, SEGV_ACCERR, contract::SEGMENT_BASE + 64, 0x15)).unwrap();
         // A process that is rewritten itself has a tag there.
-        assert!(matches!((shared.access, shared.place), (Access::Execute, Place::Shared { .. })));
+        assert!(matches!((shared.access, shared.place), (FaultAccess::Execute, FaultPlace::Shared { .. })));
     }
 }

@@ -36,7 +36,7 @@ const EXPRESSION_STEPS: u32 = 1000;
 
 /// A place in the code of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct StackFrame {
     /// In memory.
     pub address: u64,
     /// Behind a call: the call is what the frame is in.
@@ -50,19 +50,19 @@ pub struct Frame {
 type Registers = [Option<u64>; 17];
 
 /// The calls that led to a context, whose registers stand in the order of the kernel's `sigcontext`.
-pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<Frame> {
+pub fn frames(memory: &ProcessMemory, context: &[u64; 23]) -> Vec<StackFrame> {
     frames_from(memory, IN_CONTEXT.map(|place| Some(context[place])), false)
 }
 
 /// The calls that led to a call that will return to `address`, with `sp` behind it. They end where a frame is found by another register.
-pub fn frames_of_call(memory: &ProcessMemory, address: u64, sp: u64) -> Vec<Frame> {
+pub fn frames_of_call(memory: &ProcessMemory, address: u64, sp: u64) -> Vec<StackFrame> {
     let mut registers = [None; 17];
     (registers[RIP], registers[RSP]) = (Some(address), Some(sp));
     frames_from(memory, registers, true)
 }
 
 /// The calls that led to a function that has made its frame: `at` points to the `rbp` that it has kept, in front of its return address.
-pub fn frames_of_frame(memory: &ProcessMemory, at: u64) -> Option<Vec<Frame>> {
+pub fn frames_of_frame(memory: &ProcessMemory, at: u64) -> Option<Vec<StackFrame>> {
     let mut registers = [None; 17];
     registers[RBP] = Some(memory.word(at)?);
     registers[RIP] = Some(memory.word(at + 8)?);
@@ -70,9 +70,9 @@ pub fn frames_of_frame(memory: &ProcessMemory, at: u64) -> Option<Vec<Frame>> {
     Some(frames_from(memory, registers, true))
 }
 
-fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_call: bool) -> Vec<Frame> {
+fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_call: bool) -> Vec<StackFrame> {
     let mut files = Files::default();
-    let mut frames: Vec<Frame> = Vec::new();
+    let mut frames: Vec<StackFrame> = Vec::new();
     // At 0 frames end, unless it was called.
     let is_frame = |rip, number| (rip != 0 || number == 0) && number < FRAMES;
     while let Some(address) = registers[RIP].filter(|&rip| is_frame(rip, frames.len())) {
@@ -82,7 +82,7 @@ fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_c
             (registers, is_behind_call) = (behind, false);
             continue;
         }
-        frames.push(Frame { address, is_behind_call, is_trampoline: false, file: file.clone() });
+        frames.push(StackFrame { address, is_behind_call, is_trampoline: false, file: file.clone() });
         let sp = registers[RSP];
         let is_nowhere = file.is_none();
         let found = file.and_then(|(path, offset)| {

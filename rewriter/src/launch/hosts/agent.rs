@@ -6,22 +6,22 @@
 //! **Invariants**: standard output has nothing but frames: what libraries print goes to standard error; the agent ends all that it has started when its input ends.
 
 use crate::base::error::{Error, Result};
-use crate::launch::crashes::crash::{self, Describe, Own};
-use crate::launch::guard::{self, Guard};
+use crate::launch::crashes::crash::{self, Describe, OwnNodes};
+use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
-use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, Plan, Seen, ToAgent, ToLauncher};
+use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, RunPlan, Seen, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{self, Region};
-use crate::launch::signals::Event;
-use crate::launch::spawn::{self, Node, Reaper};
+use crate::launch::region::{self, RegionFile};
+use crate::launch::signals::LaunchEvent;
+use crate::launch::spawn::{self, Reaper, SpawnedNode};
 use crate::launch::stuck::{self, Locate, Sight};
 use crate::launch::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
-use blizzard_carrier::carrier::{self, Carrier, Counts, Traffic};
+use blizzard_carrier::carrier::{self, Carrier, CarrierCounts, Traffic};
 use blizzard_contract::RegionHeader;
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
@@ -121,7 +121,7 @@ fn thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
     started.map(drop).map_err(|e| Error::new("the kernel gives the agent no thread").because(e).help("see `ulimit -u`"))
 }
 
-fn header_of(plan: &Plan) -> Result<RegionHeader> {
+fn header_of(plan: &RunPlan) -> Result<RegionHeader> {
     let bytes = plan.header.as_slice().try_into();
     let mut header = bytes.map(RegionHeader::from_bytes).map_err(|_| Error::new("the launcher's plan is not one"))?;
     let nodes = plan.hosts.last().map_or(0, |host| host.nodes.end);
@@ -152,10 +152,10 @@ fn header_of(plan: &Plan) -> Result<RegionHeader> {
 
 /// What an agent has.
 struct Agent<'a> {
-    plan: &'a Plan,
+    plan: &'a RunPlan,
     speaker: &'a Speaker,
     mailbox: Mailbox<Heard>,
-    guard: &'a mut Guard,
+    guard: &'a mut LauncherGuard,
     reports: Reports,
     /// When the launcher was heard last.
     heard: Instant,
@@ -186,11 +186,11 @@ impl Agent<'_> {
         }
         for event in self.guard.wait_also(Some(&self.mailbox.wake), timeout.min(RECHECK)) {
             match event {
-                Event::Signal { signal: SIGCHLD, .. } => {}
-                Event::Signal { signal, .. } => {
+                LaunchEvent::Signal { signal: SIGCHLD, .. } => {}
+                LaunchEvent::Signal { signal, .. } => {
                     return News::Over(format!("its agent was ended by {}", spawn::signal_name(signal)));
                 }
-                Event::LauncherGone => return News::Over("its agent was killed".into()),
+                LaunchEvent::LauncherGone => return News::Over("its agent was killed".into()),
             }
         }
         News::Look
@@ -219,7 +219,7 @@ impl Agent<'_> {
     }
 
     /// Looks whether the nodes of this host could go on.
-    fn see(&self, own: Own, (region, carrier): (&Region, Option<&Carrier>), places: bool) -> Seen {
+    fn see(&self, own: OwnNodes, (region, carrier): (&RegionFile, Option<&Carrier>), places: bool) -> Seen {
         let mut sight = Sight::of(own, region);
         if sight.awake.is_some() {
             return Seen { sight, ..Seen::default() };
@@ -238,7 +238,7 @@ impl Agent<'_> {
     }
 }
 
-fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, reports: Reports) -> Result<()> {
+fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, reports: Reports) -> Result<()> {
     for (name, value) in &plan.environment {
         sys::set_variable(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
@@ -264,7 +264,7 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, reports: Report
         missing.retain(|at| !(is_last && *at == index));
     }
     let program = store.assemble()?;
-    let region = Region::with_header(header)?;
+    let region = RegionFile::with_header(header)?;
     region.put_rules(&rules)?;
     // A host that is alone needs no network.
     let carrier = if plan.hosts.len() == 1 {
@@ -273,10 +273,10 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, reports: Report
         let speaker = speaker.clone();
         let tell = move |event| {
             let frame = match event {
-                carrier::Event::Connected => ToLauncher::Connected,
-                carrier::Event::Lost { host, why } => ToLauncher::Lost { host, why },
-                carrier::Event::Node { node, why } => ToLauncher::Silent { node, why },
-                carrier::Event::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
+                carrier::CarrierEvent::Connected => ToLauncher::Connected,
+                carrier::CarrierEvent::Lost { host, why } => ToLauncher::Lost { host, why },
+                carrier::CarrierEvent::Node { node, why } => ToLauncher::Silent { node, why },
+                carrier::CarrierEvent::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
             };
             speaker.say(&frame, b"");
         };
@@ -295,7 +295,7 @@ fn serve_plan(plan: &Plan, speaker: &Speaker, guard: &mut Guard, reports: Report
     let (ToAgent::Start, _) = agent.frame()? else { return Err(out_of_turn()) };
     let counts = run(&mut agent, &program, &region, carrier)?;
     let refused = counts.refusals().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
-    let Counts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
+    let CarrierCounts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
     let carried = Carried { batches_sent, batches_received, messages_sent, messages_received, refused };
     speaker.say(&ToLauncher::Bye { carried, matched: region.matched() }, b"");
     Ok(())
@@ -306,7 +306,7 @@ fn out_of_turn() -> Error {
 }
 
 /// Goes where the launcher is, if that is here, too; else home, as `mpirun` does.
-fn enter_folder(plan: &Plan, speaker: &Speaker) {
+fn enter_folder(plan: &RunPlan, speaker: &Speaker) {
     let folder = Path::new(OsStr::from_bytes(&plan.folder));
     if std::env::set_current_dir(folder).is_err() {
         let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
@@ -324,11 +324,11 @@ pub(super) fn start_carrier(
     hosts: &[Host],
     me: usize,
     secret: &[u8],
-    region: &Region,
+    region: &RegionFile,
     (interrupts, unbound): (bool, bool),
-    tell: impl Fn(carrier::Event) + Send + 'static,
+    tell: impl Fn(carrier::CarrierEvent) + Send + 'static,
 ) -> Result<Carrier> {
-    let carried = carrier::Plan {
+    let carried = carrier::CarrierPlan {
         region: region.fd(),
         hosts: hosts.iter().map(|host| host.nodes.clone()).collect(),
         me,
@@ -389,7 +389,7 @@ fn feed(mut node: ChildStdin, speaker: &Speaker) -> Result<mpsc::Sender<Vec<u8>>
 }
 
 /// Runs this host's nodes until the launcher says that everything is over.
-fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<Carrier>) -> Result<Counts> {
+fn run(agent: &mut Agent<'_>, program: &Path, region: &RegionFile, carrier: Option<Carrier>) -> Result<CarrierCounts> {
     let plan = agent.plan;
     let numbers = plan.hosts[plan.me].nodes.clone();
     let total = plan.hosts.last().map_or(0, |host| host.nodes.end);
@@ -451,8 +451,8 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &Region, carrier: Option<C
 /// Watches over the nodes until the launcher says that everything is over.
 fn watch(
     agent: &mut Agent<'_>,
-    nodes: &mut [Node],
-    (region, carrier): (&Region, Option<&Carrier>),
+    nodes: &mut [SpawnedNode],
+    (region, carrier): (&RegionFile, Option<&Carrier>),
     first: u16,
     credits: &Credits,
     mut input: Option<mpsc::Sender<Vec<u8>>>,
@@ -462,7 +462,7 @@ fn watch(
     let mut deadline: Option<Instant> = None;
     let mut crashes = Vec::new();
     loop {
-        crash::look(Own { nodes, first: first.into() }, region, &mut crashes);
+        crash::look(OwnNodes { nodes, first: first.into() }, region, &mut crashes);
         for at in reaper.reap(nodes, region) {
             let node = first + at as u16;
             let report = region.report(node.into());
@@ -511,7 +511,7 @@ fn watch(
                     credits.iter().filter(|((_, error), _)| *error == is_error).for_each(|(_, credit)| credit.close());
                 }
                 ToAgent::Look { places } => {
-                    let seen = agent.see(Own { nodes, first: first.into() }, (region, carrier), places);
+                    let seen = agent.see(OwnNodes { nodes, first: first.into() }, (region, carrier), places);
                     agent.speaker.say(&ToLauncher::Seen(seen), b"");
                 }
                 ToAgent::Signal(signal) => nodes.iter().for_each(|node| node.signal(signal)),

@@ -1,7 +1,7 @@
 //! The files of a run, on each host.
 //!
 //! Purpose: a rewritten program and its libraries are sent to a host once, by their contents. Input: [`FileEntry`]s, the bytes of those that are not there yet. Output: a
-//! folder that holds the program as [`blizzard rewrite --bundle`](crate::store::closure::Source::Bundle) would make it.
+//! folder that holds the program as [`blizzard rewrite --bundle`](crate::store::closure::ClosureSource::Bundle) would make it.
 //!
 //! ```text
 //! <cache>/<sha-256 of a file>/file       what was sent
@@ -11,7 +11,7 @@
 //! **Invariants**: what was sent has the hash that the list says; a folder gets its name when all of it is there.
 
 use crate::base::error::{Error, Result};
-use crate::store::cache::{Cache, KEEP, Key};
+use crate::store::cache::{Cache, CacheKey, KEEP};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
@@ -100,7 +100,7 @@ impl Store {
     /// Where the bundle is to be.
     fn folder(&self) -> PathBuf {
         let lines: Vec<String> = self.files.iter().map(|file| format!("{} {}", file.hash, file.path)).collect();
-        self.cache.root().join(Key::new(&[b"bundle", lines.join("\n").as_bytes()]).whole())
+        self.cache.root().join(CacheKey::new(&[b"bundle", lines.join("\n").as_bytes()]).whole())
     }
 
     /// The program, if the bundle is there.

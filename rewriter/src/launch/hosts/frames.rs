@@ -21,7 +21,7 @@ pub const PIECE_BYTES: usize = 64 << 10;
 
 /// What a run is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Plan {
+pub struct RunPlan {
     pub hosts: Vec<Host>,
     /// Which of them the agent is for.
     pub me: usize,
@@ -46,7 +46,7 @@ pub struct Plan {
 /// From the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToAgent {
-    Plan(Box<Plan>),
+    Plan(Box<RunPlan>),
     /// The next bytes of the rules of allocations, for which the plan's header has room.
     Rules,
     /// The next bytes of a file that the agent needs.

@@ -1,26 +1,26 @@
 //! The launcher of a run on several hosts.
 //!
 //! Purpose: starts an agent on each host, gives it the program, says when to begin, passes output and signals on, and says how the run ended. Input: [`Setup`]. Output: an
-//! [`Outcome`].
+//! [`RunOutcome`].
 //!
 //! **Invariants**: nodes begin when all hosts have heard each other; the first failure ends the run on all hosts; a host that does not answer ends it, too, with its name.
 
 use crate::base::error::{Error, Result};
-use crate::launch::guard::{self, Guard};
+use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::FileEntry;
-use crate::launch::hosts::frames::{self, Ended, PIECE_BYTES, Plan, ToAgent, ToLauncher};
+use crate::launch::hosts::frames::{self, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::{Host, HostList};
 use crate::launch::hosts::mailbox::Mailbox;
 use crate::launch::hosts::rounds::Rounds;
 use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
-use crate::launch::launcher::{NodeEnd, Outcome, Written, verdict};
+use crate::launch::launcher::{NodeEnd, RunOutcome, WrittenOutput, verdict};
 use crate::launch::leftovers;
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{Matched, NodeReport, Region};
-use crate::launch::signals::Event;
+use crate::launch::region::{Matched, NodeReport, RegionFile};
+use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{describe, signal_name};
 use crate::launch::stuck::StuckNode;
-use crate::launch::supervise::{RECHECK, Stop};
+use crate::launch::supervise::{RECHECK, RunStop};
 use blizzard_contract::{COUNTER_COUNT, node_phase};
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::ffi::OsString;
@@ -94,8 +94,8 @@ enum Stage {
 /// **Returns in a child of the calling process**, as [`launcher::run`](crate::launch::launcher::run) does.
 ///
 /// # Errors
-/// When nothing was started. What fails later is an [`Outcome`].
-pub fn run(setup: &Setup) -> Result<Outcome> {
+/// When nothing was started. What fails later is an [`RunOutcome`].
+pub fn run(setup: &Setup) -> Result<RunOutcome> {
     let mut guard = guard::split()?;
     let begin = Instant::now();
     let mut run = Run::start(setup)?;
@@ -115,7 +115,7 @@ enum Over {
     /// A host has failed.
     Host(Error),
     /// All nodes have ended, for this reason if they had to.
-    Nodes(Option<Stop>),
+    Nodes(Option<RunStop>),
 }
 
 struct Run {
@@ -132,7 +132,7 @@ struct Run {
     come: Arc<AtomicU64>,
     /// Pieces of output go there; the thread that writes says what became of them.
     pieces: Option<Sender<Piece>>,
-    written: Receiver<Written>,
+    written: Receiver<WrittenOutput>,
     /// Whoever reads standard input is told that a piece has been passed on.
     taken: Sender<()>,
     input_taken: Option<Receiver<()>>,
@@ -245,8 +245,8 @@ impl Run {
     }
 
     /// Brings all hosts to where the nodes begin.
-    fn begin(&mut self, setup: &Setup, guard: &mut Guard) -> Result<()> {
-        let header = Region::header_for(&setup.options, 1);
+    fn begin(&mut self, setup: &Setup, guard: &mut LauncherGuard) -> Result<()> {
+        let header = RegionFile::header_for(&setup.options, 1);
         let secret = secret()?;
         let version = frames::version();
         let mut deadline = Instant::now() + ANSWER;
@@ -305,11 +305,11 @@ impl Run {
             }
             for event in guard.wait_also(Some(&self.mailbox.wake), left.min(RECHECK)) {
                 match event {
-                    Event::Signal { signal, .. } if [SIGCHLD, SIGUSR1, SIGUSR2].contains(&signal) => {}
-                    Event::Signal { signal, .. } => {
+                    LaunchEvent::Signal { signal, .. } if [SIGCHLD, SIGUSR1, SIGUSR2].contains(&signal) => {}
+                    LaunchEvent::Signal { signal, .. } => {
                         return Err(Error::new(format!("ended by {} before the nodes began", signal_name(signal))));
                     }
-                    Event::LauncherGone => return Err(Error::new("the launcher was killed")),
+                    LaunchEvent::LauncherGone => return Err(Error::new("the launcher was killed")),
                 }
             }
         }
@@ -356,7 +356,7 @@ impl Run {
     }
 
     /// Watches over the run until all nodes have ended.
-    fn watch(&mut self, guard: &mut Guard) -> Over {
+    fn watch(&mut self, guard: &mut LauncherGuard) -> Over {
         // Why the run has to end, and when it must have.
         let mut over: Option<(Over, Instant)> = None;
         loop {
@@ -391,14 +391,14 @@ impl Run {
             let timeout = next.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()).min(RECHECK));
             for event in guard.wait_also(Some(&self.mailbox.wake), timeout) {
                 match event {
-                    Event::Signal { signal: SIGCHLD, .. } => {}
-                    Event::Signal { signal, .. } => {
+                    LaunchEvent::Signal { signal: SIGCHLD, .. } => {}
+                    LaunchEvent::Signal { signal, .. } => {
                         self.say_to_all(|| ToAgent::Signal(signal));
                         if signal != SIGUSR1 && signal != SIGUSR2 {
-                            self.end(&mut over, Over::Nodes(Some(Stop::Signal(signal))));
+                            self.end(&mut over, Over::Nodes(Some(RunStop::Signal(signal))));
                         }
                     }
-                    Event::LauncherGone => return Over::Nodes(Some(Stop::LauncherGone)),
+                    LaunchEvent::LauncherGone => return Over::Nodes(Some(RunStop::LauncherGone)),
                 }
             }
         }
@@ -419,14 +419,14 @@ impl Run {
                 let (node, has_failed) = (ended.node, ended.has_failed);
                 if self.remotes[host].host.nodes.contains(&node) && ended.counters.len() == COUNTER_COUNT {
                     self.ended[usize::from(node)] = Some(ended);
-                    return has_failed.then_some(Over::Nodes(Some(Stop::Node(node.into()))));
+                    return has_failed.then_some(Over::Nodes(Some(RunStop::Node(node.into()))));
                 }
                 self.refused(host, out_of_turn())
             }
             News::Frame(ToLauncher::Seen(seen)) => {
                 let stuck = self.rounds.answered(host, seen)?;
                 self.stuck = stuck;
-                return Some(Over::Nodes(Some(Stop::Stuck)));
+                return Some(Over::Nodes(Some(RunStop::Stuck)));
             }
             News::Frame(ToLauncher::InputTaken) => {
                 let _ = self.taken.send(());
@@ -498,10 +498,10 @@ impl Run {
     }
 
     /// Ends the agents, waits for the last output, and says how it was.
-    fn finish(mut self, over: Over, wall: Duration) -> Outcome {
+    fn finish(mut self, over: Over, wall: Duration) -> RunOutcome {
         let nodes = self.ends();
         if let Over::NotBegun(error) = over {
-            return Outcome {
+            return RunOutcome {
                 exit_status: CANNOT_BEGIN,
                 failure: Some(error),
                 nodes,
@@ -549,7 +549,7 @@ impl Run {
         let matched = matched.into_iter().reduce(Matched::and).filter(|_| are_all).unwrap_or_default();
         let culprit = |first| self.culprit(first);
         let stop = match &over {
-            Over::Nodes(Some(Stop::Node(first))) => Some(Stop::Node(culprit(*first))),
+            Over::Nodes(Some(RunStop::Node(first))) => Some(RunStop::Node(culprit(*first))),
             Over::Nodes(stop) => *stop,
             _ => None,
         };
@@ -570,10 +570,20 @@ impl Run {
         };
         let of = |ended: &Option<Ended>| ended.as_ref().map(|ended| ended.told.clone());
         let told = match stop {
-            Some(Stop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
+            Some(RunStop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
             _ => Vec::new(),
         };
-        Outcome { exit_status, failure, nodes, learnt: Vec::new(), matched, stuck: self.stuck, crash: None, told, wall }
+        RunOutcome {
+            exit_status,
+            failure,
+            nodes,
+            learnt: Vec::new(),
+            matched,
+            stuck: self.stuck,
+            crash: None,
+            told,
+            wall,
+        }
     }
 }
 
@@ -605,10 +615,10 @@ pub(super) fn secret() -> Result<Vec<u8>> {
     }
 }
 
-fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> Plan {
+fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> RunPlan {
     let bytes = |text: &std::ffi::OsStr| text.as_bytes().to_vec();
     let is_of_network = |name: &OsString| name.as_bytes().starts_with(b"UCX_");
-    Plan {
+    RunPlan {
         hosts: setup.hosts.hosts().to_vec(),
         me,
         secret: secret.to_vec(),

@@ -1,6 +1,6 @@
 //! A run on several hosts.
 //!
-//! Input: a rewritten program with its libraries, hosts, [`LaunchOptions`](crate::launch::options::LaunchOptions). Output: an [`Outcome`](crate::launch::launcher::Outcome).
+//! Input: a rewritten program with its libraries, hosts, [`LaunchOptions`](crate::launch::options::LaunchOptions). Output: an [`Outcome`](crate::launch::launcher::RunOutcome).
 //!
 //! ```text
 //! launcher --- ssh a blizzard agent --- agent of a --- nodes of a

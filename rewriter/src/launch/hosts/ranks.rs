@@ -1,7 +1,7 @@
 //! A run whose nodes something else has started: `mpirun -n 8 blizzard node -- PROG`.
 //!
 //! Purpose: each rank of the job runs one node. The ranks find each other over PMIx ([`Job`]); the first of each host makes its region and carries its messages. Input:
-//! [`Setup`], the same in all ranks. Output: this rank's exit status; how all nodes ended, at rank 0.
+//! [`RankSetup`], the same in all ranks. Output: this rank's exit status; how all nodes ended, at rank 0.
 //!
 //! ```text
 //! mpirun --- rank 0 (node 0, region and carrier of host a)     all ranks: what I run; rank 0: secret and header    then they meet
@@ -17,19 +17,19 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::messages;
-use crate::launch::crashes::crash::{self, Crash, Own};
-use crate::launch::guard::{self, Guard};
+use crate::launch::crashes::crash::{self, Crash, OwnNodes};
+use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::agent::start_carrier;
 use crate::launch::hosts::frames::{Ended, version};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
-use crate::launch::launcher::{NodeEnd, Written, verdict};
+use crate::launch::launcher::{NodeEnd, WrittenOutput, verdict};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{Matched, NodeReport, Region};
-use crate::launch::signals::Event;
-use crate::launch::spawn::{self, Node, Reaper};
-use crate::launch::supervise::{GRACE, RECHECK, Stop, has_failed};
+use crate::launch::region::{Matched, NodeReport, RegionFile};
+use crate::launch::signals::LaunchEvent;
+use crate::launch::spawn::{self, Reaper, SpawnedNode};
+use crate::launch::supervise::{GRACE, RECHECK, RunStop, has_failed};
 use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
 use blizzard_carrier::pmix::{self, Job};
@@ -67,7 +67,7 @@ const OTHERS_SPEAK: Duration = Duration::from_secs(2);
 
 /// What this rank is to run.
 #[derive(Debug)]
-pub struct Setup {
+pub struct RankSetup {
     /// Rewritten.
     pub program: PathBuf,
     pub args: Vec<OsString>,
@@ -86,7 +86,7 @@ pub struct Setup {
 
 /// How a run ended, as far as a rank knows.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RankOutcome {
     pub exit_status: i32,
     pub failure: Option<Error>,
     /// What was seen of the node that failed.
@@ -147,7 +147,7 @@ struct Place {
 struct Begin {
     node: u16,
     hosts: Vec<Host>,
-    region: Region,
+    region: RegionFile,
     carrier: Option<Carrier>,
 }
 
@@ -165,7 +165,7 @@ enum News {
     Failed(Error),
     /// All ranks see it; whether this one is to say it.
     FailedEverywhere(Error, bool),
-    Carrier(carrier::Event),
+    Carrier(carrier::CarrierEvent),
 }
 
 impl From<Error> for News {
@@ -184,7 +184,7 @@ impl From<String> for News {
 ///
 /// # Errors
 /// Nothing has started this process that speaks PMIx; the kernel gives no process.
-pub fn run(setup: Setup) -> Result<Outcome> {
+pub fn run(setup: RankSetup) -> Result<RankOutcome> {
     // 0: the starter is outside of this namespace of processes.
     let starter = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let own_starter = Starter::find();
@@ -246,12 +246,12 @@ fn host_name() -> String {
 }
 
 /// What speaks with other ranks, from the beginning to the end.
-fn take_part(setup: &Setup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::result::Result<(), News> {
+fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::result::Result<(), News> {
     let job = Job::join()?;
     let first = job.here[0];
     let common = if job.rank() == 0 {
         let options = LaunchOptions { nodes: job.size.min(MAX_NODES as u32), ..setup.options.clone() };
-        Some((secret()?, Region::header_for(&options, 1).bytes().to_vec()))
+        Some((secret()?, RegionFile::header_for(&options, 1).bytes().to_vec()))
     } else {
         None
     };
@@ -266,14 +266,14 @@ fn take_part(setup: &Setup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::
     let (secret, header) = cards[0].common.as_ref().ok_or_else(|| Error::new("rank 0 does not say what all share"))?;
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank() == first {
-        let region = Region::with_header(header_here(header, &hosts, me)?)?;
+        let region = RegionFile::with_header(header_here(header, &hosts, me)?)?;
         region.put_rules(&setup.options.rules)?;
         let carrier = if hosts.len() == 1 {
             None
         } else {
             let slot = slot.clone();
             let tell = move |event| match event {
-                carrier::Event::Connected => drop(connected.send(())),
+                carrier::CarrierEvent::Connected => drop(connected.send(())),
                 event => drop(slot.put(News::Carrier(event))),
             };
             Some(start_carrier(&hosts, me, secret, &region, (setup.guard, true), tell)?)
@@ -289,7 +289,7 @@ fn take_part(setup: &Setup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::
         Some(region) => region,
         None => {
             let Place { process, descriptor, .. } = read(&job, first, PLACE)?;
-            Region::of_process(process, descriptor)?
+            RegionFile::of_process(process, descriptor)?
         }
     };
     if let Some(carrier) = &carrier {
@@ -330,7 +330,7 @@ fn read<T: serde::de::DeserializeOwned>(job: &Job, rank: u32, key: &CStr) -> Res
 ///
 /// # Errors
 /// The ranks do not run the same program, or it cannot run on so many.
-fn number(setup: &Setup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
+fn number(setup: &RankSetup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
     let differs = |what: &str, of: &dyn Fn(&Card) -> String| match cards.iter().find(|card| of(card) != of(&cards[0])) {
         None => Ok(()),
         Some(other) => Err(Error::new(format!("host {} has {what} than host {}", other.host, cards[0].host))),
@@ -381,12 +381,12 @@ fn header_here(common: &[u8], hosts: &[Host], me: usize) -> Result<RegionHeader>
 
 /// This rank, while its node runs.
 struct Rank<'a> {
-    setup: &'a Setup,
+    setup: &'a RankSetup,
     mailbox: Mailbox<News>,
     has_ended: mpsc::Sender<Ended>,
     begun: Option<Begin>,
     /// Its node, from its start on.
-    nodes: Vec<Node>,
+    nodes: Vec<SpawnedNode>,
     crashes: Vec<Crash>,
     /// It ends with this status and without a word, then at the latest.
     leaving: Option<(i32, Instant)>,
@@ -397,7 +397,7 @@ struct Rank<'a> {
 
 impl Rank<'_> {
     /// Starts the node when all are there, and waits until nobody needs this rank any more.
-    fn watch(mut self, guard: &mut Guard, starter_lives: &dyn Fn() -> bool) -> Outcome {
+    fn watch(mut self, guard: &mut LauncherGuard, starter_lives: &dyn Fn() -> bool) -> RankOutcome {
         let mut reaper = Reaper::default();
         loop {
             // One that was killed cannot end its ranks.
@@ -410,7 +410,11 @@ impl Rank<'_> {
                 }
             }
             if let Some(begun) = &self.begun {
-                crash::look(Own { nodes: &self.nodes, first: begun.node.into() }, &begun.region, &mut self.crashes);
+                crash::look(
+                    OwnNodes { nodes: &self.nodes, first: begun.node.into() },
+                    &begun.region,
+                    &mut self.crashes,
+                );
             }
             if let Some(begun) = &self.begun
                 && !reaper.reap(&mut self.nodes, &begun.region).is_empty()
@@ -427,15 +431,15 @@ impl Rank<'_> {
                 return quiet(status);
             }
             if let Some((_, error)) = self.lost.take_if(|(at, _)| is_due(*at)) {
-                return Outcome { starter: self.starter, ..failed(libc::EXIT_FAILURE, error) };
+                return RankOutcome { starter: self.starter, ..failed(libc::EXIT_FAILURE, error) };
             }
             let next = [self.leaving.map(|(_, at)| at), self.lost.as_ref().map(|(at, _)| *at)];
             let next = next.into_iter().flatten().min();
             let timeout = next.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()).min(RECHECK));
             for event in guard.wait_also(Some(&self.mailbox.wake), timeout) {
                 match event {
-                    Event::Signal { signal: SIGCHLD, .. } => {}
-                    Event::Signal { signal, .. } => {
+                    LaunchEvent::Signal { signal: SIGCHLD, .. } => {}
+                    LaunchEvent::Signal { signal, .. } => {
                         self.nodes.iter().for_each(|node| node.signal(signal));
                         let goes_on =
                             [SIGUSR1, SIGUSR2].contains(&signal) || (self.is_alone() && !self.nodes.is_empty());
@@ -444,13 +448,13 @@ impl Rank<'_> {
                             self.leaving = Some((128 + signal, Instant::now() + grace));
                         }
                     }
-                    Event::LauncherGone => return quiet(128 + libc::SIGKILL),
+                    LaunchEvent::LauncherGone => return quiet(128 + libc::SIGKILL),
                 }
             }
         }
     }
 
-    fn hear(&mut self, news: News) -> Option<Outcome> {
+    fn hear(&mut self, news: News) -> Option<RankOutcome> {
         let status = if self.begun.is_some() { libc::EXIT_FAILURE } else { CANNOT_BEGIN };
         match news {
             News::Begin(begin) => {
@@ -468,20 +472,20 @@ impl Rank<'_> {
                 if let Some(carrier) = begun.and_then(|begun| begun.carrier) {
                     carrier.stop();
                 }
-                return Some(Outcome { nodes: all.iter().map(NodeEnd::from).collect(), matched, ..quiet(0) });
+                return Some(RankOutcome { nodes: all.iter().map(NodeEnd::from).collect(), matched, ..quiet(0) });
             }
             News::Failed(error) => return Some(failed(status, error)),
             News::FailedEverywhere(error, true) => return Some(failed(status, error)),
             News::FailedEverywhere(_, false) => self.let_others_speak(status),
-            News::Carrier(carrier::Event::Lost { host, why }) => {
+            News::Carrier(carrier::CarrierEvent::Lost { host, why }) => {
                 let name = self.begun.as_ref().map_or_else(|| host.to_string(), |begun| begun.hosts[host].name.clone());
                 let error = Error::new(format!("host {name}, as host {} sees it: {why}", host_name()));
                 self.lost.get_or_insert((Instant::now() + LOST, error));
             }
-            News::Carrier(carrier::Event::Node { why, .. } | carrier::Event::Failed(why)) => {
+            News::Carrier(carrier::CarrierEvent::Node { why, .. } | carrier::CarrierEvent::Failed(why)) => {
                 return Some(failed(status, Error::new(format!("host {}: {why}", host_name()))));
             }
-            News::Carrier(carrier::Event::Connected) => {}
+            News::Carrier(carrier::CarrierEvent::Connected) => {}
         }
         None
     }
@@ -496,7 +500,7 @@ impl Rank<'_> {
         self.leaving = Some((status, Instant::now() + OTHERS_SPEAK));
     }
 
-    fn start(&self, begun: &Begin) -> Result<Node> {
+    fn start(&self, begun: &Begin) -> Result<SpawnedNode> {
         let total = begun.total();
         if let Err(e) = sys::disable_randomisation()
             && total > 1
@@ -505,7 +509,7 @@ impl Rank<'_> {
             messages::warning(&format!("host {name}: address-space randomisation stays on ({e})"));
         }
         let options = LaunchOptions { nodes: total, own_streams: true, ..self.setup.options.clone() };
-        let Setup { program, args, .. } = self.setup;
+        let RankSetup { program, args, .. } = self.setup;
         let node = u32::from(begun.node);
         begun.region.await_crashes(node..node + 1);
         // Signals come to this process, which passes them on: not to its group.
@@ -515,7 +519,7 @@ impl Rank<'_> {
     }
 
     /// The node has ended.
-    fn has_ended(&mut self) -> Option<Outcome> {
+    fn has_ended(&mut self) -> Option<RankOutcome> {
         let (begun, ended) = (self.begun.as_ref()?, self.nodes.first()?);
         let node = u32::from(begun.node);
         let report = |node: u32| begun.region.report(node);
@@ -538,17 +542,24 @@ impl Rank<'_> {
         let status = |of: u32| if of == node { ended.ended.unwrap_or_default() } else { ExitStatus::default() };
         let ends: Vec<NodeEnd> =
             (0..begun.total()).map(|of| NodeEnd { status: status(of), report: report(of) }).collect();
-        let (exit_status, failure) = verdict(Some(Stop::Node(node)), &ends, Written::default());
+        let (exit_status, failure) = verdict(Some(RunStop::Node(node)), &ends, WrittenOutput::default());
         let has_said = ends[begun.node as usize].report.message.is_some();
         let crash = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said)).cloned();
-        Some(Outcome { failure, crash, ..quiet(exit_status) })
+        Some(RankOutcome { failure, crash, ..quiet(exit_status) })
     }
 }
 
-fn quiet(exit_status: i32) -> Outcome {
-    Outcome { exit_status, failure: None, crash: None, nodes: Vec::new(), matched: Matched::default(), starter: None }
+fn quiet(exit_status: i32) -> RankOutcome {
+    RankOutcome {
+        exit_status,
+        failure: None,
+        crash: None,
+        nodes: Vec::new(),
+        matched: Matched::default(),
+        starter: None,
+    }
 }
 
-fn failed(exit_status: i32, error: Error) -> Outcome {
-    Outcome { failure: Some(error), ..quiet(exit_status) }
+fn failed(exit_status: i32, error: Error) -> RankOutcome {
+    RankOutcome { failure: Some(error), ..quiet(exit_status) }
 }

@@ -15,7 +15,7 @@
 
 use crate::launch::hosts::frames::Seen;
 use crate::launch::hosts::host_list::Host;
-use crate::launch::stuck::{StuckNode, Watch};
+use crate::launch::stuck::{StuckNode, StuckWatch};
 use std::time::{Duration, Instant};
 
 /// Counts of a host: what it has sent to each host, and what has come from there.
@@ -25,7 +25,7 @@ type Counts = (Vec<u32>, Vec<u32>);
 #[derive(Debug)]
 pub struct Rounds {
     hosts: Vec<Host>,
-    watch: Watch,
+    watch: StuckWatch,
     /// When the next round begins; none while one is under way, or if nobody wants to know.
     next: Option<Instant>,
     /// What has been answered in this round, by host.
@@ -40,7 +40,7 @@ impl Rounds {
     /// For a run that has been stuck for so long.
     pub fn new(hosts: &[Host], limit: Duration) -> Rounds {
         let nodes = hosts.last().map_or(0, |host| host.nodes.end.into());
-        let watch = Watch::new(nodes, limit);
+        let watch = StuckWatch::new(nodes, limit);
         let next = watch.look_again().map(|again| Instant::now() + again);
         let answers = hosts.iter().map(|_| None).collect();
         Rounds { hosts: hosts.to_vec(), watch, next, answers, before: None, asks_places: false }
@@ -95,7 +95,7 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::region::Waiting;
+    use crate::launch::region::NodeWait;
     use crate::launch::stuck::{Sight, Sleeper};
 
     fn rounds() -> Rounds {
@@ -105,7 +105,7 @@ mod tests {
 
     /// Node `node` sleeps on its host, which has sent and got so many messages.
     fn sleeps(node: u32, sent: u32, arrived: u32) -> Seen {
-        let waiting = Waiting { messages: [sent.into(), arrived.into()], ..Waiting::default() };
+        let waiting = NodeWait { messages: [sent.into(), arrived.into()], ..NodeWait::default() };
         let sight = Sight { sleepers: vec![Sleeper { node, waiting, place: None }], awake: None };
         let other = |count| if node == 0 { vec![0, count] } else { vec![count, 0] };
         Seen { sight, is_quiet: true, sent: other(sent), arrived: other(arrived) }

@@ -3,10 +3,10 @@
 //! Input: frames for agents, frames of agents, standard input. Output: [`News`] of hosts, the nodes' output by whole lines.
 
 use crate::base::error::{Error, Result};
-use crate::launch::guard::Guard;
+use crate::launch::guard::LauncherGuard;
 use crate::launch::hosts::frames::{self, GREETING, PIECE_BYTES, ToAgent, ToLauncher};
 use crate::launch::hosts::mailbox::Slot;
-use crate::launch::launcher::Written;
+use crate::launch::launcher::WrittenOutput;
 use crate::launch::output::{LineBuffer, Sink};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -129,7 +129,7 @@ pub(super) fn listen(
 }
 
 /// Writes the nodes' output by whole lines, until all that could bring some have ended; what became of it.
-pub(super) fn write_output(pieces: &Receiver<Piece>, says: &[Sender<(ToAgent, Vec<u8>)>], tag: bool) -> Written {
+pub(super) fn write_output(pieces: &Receiver<Piece>, says: &[Sender<(ToAgent, Vec<u8>)>], tag: bool) -> WrittenOutput {
     let (out, err) = (Sink::new(io::stdout()), Sink::new(io::stderr()));
     let mut lines: HashMap<(u16, bool), LineBuffer> = HashMap::new();
     let mut told = [false; 2];
@@ -159,11 +159,11 @@ pub(super) fn write_output(pieces: &Receiver<Piece>, says: &[Sender<(ToAgent, Ve
             line.flush(&out)
         };
     }
-    Written::of(&out, &err)
+    WrittenOutput::of(&out, &err)
 }
 
 /// Passes standard input on to node 0's host, a piece at a time.
-pub(super) fn pass_input(guard: &Guard, say: Sender<(ToAgent, Vec<u8>)>, taken: Receiver<()>) -> Result<()> {
+pub(super) fn pass_input(guard: &LauncherGuard, say: Sender<(ToAgent, Vec<u8>)>, taken: Receiver<()>) -> Result<()> {
     // Only a process of the terminal's foreground may read from it, and this one is in the background.
     let mut reader: Option<Child> = None;
     if io::stdin().is_terminal() {

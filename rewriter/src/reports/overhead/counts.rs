@@ -1,17 +1,17 @@
-//! A counting run -> [`Module`]s: how often each block of the program and its libraries has run.
+//! A counting run -> [`ModuleCounts`]s: how often each block of the program and its libraries has run.
 //!
-//! Input: the program rewritten with `--count-blocks`, and the [`Job`]. The run's counters lie in a file without a name that all its
+//! Input: the program rewritten with `--count-blocks`, and the [`MeasuredJob`]. The run's counters lie in a file without a name that all its
 //! processes map ([`blizzard_contract::BlocksHeader`]); behind it the tables of the rewritten files say what the blocks contain.
 //! **Invariant**: counts are exact for all code of rewritten files, threads and forked children included. What another program
 //! does that is started by `exec` is not counted, as its time is not its parent's doing.
 
 use crate::base::error::{Error, Result};
 use crate::insert::block_recorder::SECTION;
-use crate::insert::block_table::{Block, Table};
+use crate::insert::block_table::{BlockTable, CountedBlock};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{NodeReport, Region};
+use crate::launch::region::{NodeReport, RegionFile};
 use crate::launch::signals::Signals;
-use crate::reports::overhead::process::{Extra, Job, Run};
+use crate::reports::overhead::process::{Extra, FinishedRun, MeasuredJob};
 use blizzard_contract::{BLOCKS_MAGIC, BLOCKS_PAGE_BYTES, BOOT_ENV, BlocksRecord};
 use object::{Object, ObjectSection};
 use rustix::fs::MemfdFlags;
@@ -32,15 +32,15 @@ const LOWEST_FD: i32 = 200;
 
 /// What was counted in one file.
 #[derive(Debug)]
-pub struct Module {
+pub struct ModuleCounts {
     /// The file that was rewritten.
     pub original: PathBuf,
-    pub table: Table,
+    pub table: BlockTable,
     /// How often each block has run.
     pub counts: Vec<u64>,
 }
 
-impl Module {
+impl ModuleCounts {
     /// Executed instructions.
     pub fn instructions(&self) -> u64 {
         self.table.blocks.iter().zip(&self.counts).map(|(block, times)| u64::from(block.insns) * times).sum()
@@ -50,9 +50,9 @@ impl Module {
 /// A counting run.
 #[derive(Debug)]
 pub struct Counted {
-    pub run: Run,
+    pub run: FinishedRun,
     /// The program first, then libraries in the order in which they were loaded.
-    pub modules: Vec<Module>,
+    pub modules: Vec<ModuleCounts>,
     /// What the runtime has counted.
     pub runtime: NodeReport,
     /// Files that were loaded, but did not count.
@@ -62,13 +62,13 @@ pub struct Counted {
 impl Counted {
     /// Instructions that this run has executed and `other` has not, or the other way round.
     pub fn difference(&self, other: &Counted) -> u64 {
-        let block = |(block, (a, b)): (&Block, (&u64, &u64))| a.abs_diff(*b).saturating_mul(block.insns.into());
-        let module = |m: &Module| match other.modules.iter().find(|o| o.original == m.original) {
+        let block = |(block, (a, b)): (&CountedBlock, (&u64, &u64))| a.abs_diff(*b).saturating_mul(block.insns.into());
+        let module = |m: &ModuleCounts| match other.modules.iter().find(|o| o.original == m.original) {
             Some(o) => m.table.blocks.iter().zip(m.counts.iter().zip(&o.counts)).map(block).sum(),
             None => m.instructions(),
         };
         let only = other.modules.iter().filter(|o| self.modules.iter().all(|m| m.original != o.original));
-        self.modules.iter().map(module).sum::<u64>() + only.map(Module::instructions).sum::<u64>()
+        self.modules.iter().map(module).sum::<u64>() + only.map(ModuleCounts::instructions).sum::<u64>()
     }
 }
 
@@ -76,13 +76,13 @@ impl Counted {
 ///
 /// # Errors
 /// It cannot be started, or what it counted makes no sense.
-pub fn count(program: &Path, original: &Path, job: &Job, signals: &mut Signals) -> Result<Counted> {
+pub fn count(program: &Path, original: &Path, job: &MeasuredJob, signals: &mut Signals) -> Result<Counted> {
     let failed = |e: std::io::Error| Error::new("cannot set up the counters of basic blocks").because(e);
     let file =
         File::from(rustix::fs::memfd_create("blizzard-blocks", MemfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?);
     let header = [BLOCKS_MAGIC, FILE_BYTES, BLOCKS_PAGE_BYTES].map(u64::to_ne_bytes).concat();
     file.set_len(FILE_BYTES).and_then(|()| file.write_all_at(&header, 0)).map_err(failed)?;
-    let region = Region::create(&LaunchOptions::default())?;
+    let region = RegionFile::create(&LaunchOptions::default())?;
     // Numbers of the same length in each run: the strings of the environment lie on the stack, and string functions go other ways
     // for other alignments.
     let high = |fd: BorrowedFd| rustix::io::fcntl_dupfd_cloexec(fd, LOWEST_FD).map_err(|e| failed(e.into()));
@@ -95,14 +95,14 @@ pub fn count(program: &Path, original: &Path, job: &Job, signals: &mut Signals) 
 }
 
 /// Reads all records. A library that was loaded several times is one module.
-fn read(file: &File, program: &Path, original: &Path) -> Result<(Vec<Module>, Vec<String>)> {
+fn read(file: &File, program: &Path, original: &Path) -> Result<(Vec<ModuleCounts>, Vec<String>)> {
     let failed = |e: std::io::Error| Error::new("cannot read the counters of basic blocks").because(e);
     let word = |at: u64| -> Result<u64> {
         let mut bytes = [0; 8];
         file.read_exact_at(&mut bytes, at).map_err(failed)?;
         Ok(u64::from_ne_bytes(bytes))
     };
-    let mut modules: Vec<Module> = Vec::new();
+    let mut modules: Vec<ModuleCounts> = Vec::new();
     let mut by_path: BTreeMap<PathBuf, usize> = BTreeMap::new();
     let mut missing = Vec::new();
     let (mut at, end) = (BLOCKS_PAGE_BYTES, word(16)?.min(FILE_BYTES));
@@ -133,7 +133,7 @@ fn read(file: &File, program: &Path, original: &Path) -> Result<(Vec<Module>, Ve
         }
         let file = if is_program { original.to_owned() } else { PathBuf::from(&table.path) };
         by_path.insert(path, modules.len());
-        modules.push(Module { original: file, counts: counts.collect(), table });
+        modules.push(ModuleCounts { original: file, counts: counts.collect(), table });
     }
     if modules.is_empty() {
         return Err(Error::new(format!("{}: ended before anything was counted", program.display())));
@@ -141,10 +141,10 @@ fn read(file: &File, program: &Path, original: &Path) -> Result<(Vec<Module>, Ve
     Ok((modules, missing))
 }
 
-fn table_of(path: &Path) -> Result<Table> {
+fn table_of(path: &Path) -> Result<BlockTable> {
     let name = path.display();
     let bytes = std::fs::read(path).map_err(|e| Error::new(format!("{name}: cannot be read again")).because(e))?;
     let elf = object::File::parse(bytes.as_slice()).map_err(|e| Error::new(format!("{name}: damaged")).because(e))?;
     let section = elf.section_by_name(SECTION).and_then(|s| s.data().ok());
-    Table::parse(section.ok_or_else(|| Error::new(format!("{name}: does not count blocks")))?)
+    BlockTable::parse(section.ok_or_else(|| Error::new(format!("{name}: does not count blocks")))?)
 }

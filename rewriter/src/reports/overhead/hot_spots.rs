@@ -1,13 +1,13 @@
 //! Counts of blocks -> what was executed, by kind, and the functions and loops that pay most.
 //!
-//! Input: counts of a run. Output: [`Counts`].
+//! Input: counts of a run. Output: [`AllCounts`].
 //!
 //! Cost is counted in inserted instructions that were executed: exact, repeatable, and the same on every machine.
 
-use crate::insert::block_table::Site;
-use crate::plan::decision::Class;
-use crate::reports::overhead::counts::{Counted, Module};
-use crate::reports::overhead::symbols::Symbols;
+use crate::insert::block_table::CountedSite;
+use crate::plan::decision::DecisionClass;
+use crate::reports::overhead::counts::{Counted, ModuleCounts};
+use crate::reports::overhead::symbols::FileSymbols;
 use blizzard_contract::{COUNTER_NAMES, Counter};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -47,11 +47,11 @@ impl Executed {
 }
 
 /// By kind.
-pub type ByClass = BTreeMap<Class, Executed>;
+pub type ByClass = BTreeMap<DecisionClass, Executed>;
 
 /// A stretch of code and what it pays.
 #[derive(Debug, Clone, Serialize)]
-pub struct Place {
+pub struct HotSpot {
     pub name: String,
     /// The file that was rewritten.
     pub file: String,
@@ -72,7 +72,7 @@ pub struct Place {
     pub module: usize,
 }
 
-impl Place {
+impl HotSpot {
     /// Executed checks.
     pub fn checks(&self) -> u64 {
         self.classes.iter().filter(|(class, _)| class.is_check()).map(|(_, e)| e.times).sum()
@@ -85,7 +85,7 @@ impl Place {
 
     /// Executed polls.
     pub fn polls(&self) -> u64 {
-        self.classes.get(&Class::Poll).map_or(0, |e| e.times)
+        self.classes.get(&DecisionClass::Poll).map_or(0, |e| e.times)
     }
 }
 
@@ -102,7 +102,7 @@ pub struct File {
 
 /// Everything that was counted.
 #[derive(Debug, Clone, Serialize)]
-pub struct Counts {
+pub struct AllCounts {
     /// Executed instructions of the program and its libraries.
     pub instructions: u64,
     /// Executed instructions that were inserted for checks and polls.
@@ -116,13 +116,13 @@ pub struct Counts {
     /// What the runtime counted.
     pub runtime: BTreeMap<&'static str, u64>,
     pub files: Vec<File>,
-    pub functions: Vec<Place>,
-    pub loops: Vec<Place>,
+    pub functions: Vec<HotSpot>,
+    pub loops: Vec<HotSpot>,
 }
 
-impl Counts {
+impl AllCounts {
     /// The classes, what costs most first.
-    pub fn dearest_first(&self) -> Vec<(Class, Executed)> {
+    pub fn dearest_first(&self) -> Vec<(DecisionClass, Executed)> {
         let mut all: Vec<_> = self.classes.iter().map(|(&class, &executed)| (class, executed)).collect();
         all.sort_by_key(|(_, e)| std::cmp::Reverse((e.inserted, e.times)));
         all
@@ -143,18 +143,25 @@ impl Counts {
 
     /// Instructions, inserted ones, accesses, checks and polls so far.
     fn sums(&self) -> [u64; 5] {
-        let of = |is: fn(Class) -> bool| self.classes.iter().filter(|(c, _)| is(**c)).map(|(_, e)| e.times).sum();
-        [self.instructions, self.inserted, of(Class::is_access), of(Class::is_check), of(|c| c == Class::Poll)]
+        let of =
+            |is: fn(DecisionClass) -> bool| self.classes.iter().filter(|(c, _)| is(**c)).map(|(_, e)| e.times).sum();
+        [
+            self.instructions,
+            self.inserted,
+            of(DecisionClass::is_access),
+            of(DecisionClass::is_check),
+            of(|c| c == DecisionClass::Poll),
+        ]
     }
 }
 
 /// Files and their symbols, by module.
-pub type Files = Vec<Symbols>;
+pub type ModuleFiles = Vec<FileSymbols>;
 
 /// Adds everything up.
-pub fn counts(counted: &Counted) -> (Counts, Files) {
-    let files: Files = counted.modules.iter().map(|m| Symbols::of(&m.original)).collect();
-    let mut all = Counts {
+pub fn counts(counted: &Counted) -> (AllCounts, ModuleFiles) {
+    let files: ModuleFiles = counted.modules.iter().map(|m| FileSymbols::of(&m.original)).collect();
+    let mut all = AllCounts {
         instructions: 0,
         inserted: 0,
         blocks: 0,
@@ -181,9 +188,9 @@ pub fn counts(counted: &Counted) -> (Counts, Files) {
     (all, files)
 }
 
-type Places = HashMap<(usize, u64), Place>;
+type Places = HashMap<(usize, u64), HotSpot>;
 
-fn add_module(number: usize, module: &Module, all: &mut Counts, functions: &mut Places, loops: &mut Places) {
+fn add_module(number: usize, module: &ModuleCounts, all: &mut AllCounts, functions: &mut Places, loops: &mut Places) {
     let table = &module.table;
     let bounds = |at: u64| {
         let next = table.functions.partition_point(|&start| start <= at);
@@ -198,7 +205,7 @@ fn add_module(number: usize, module: &Module, all: &mut Counts, functions: &mut 
         // Of the loops around the block, the innermost; what ends in another function is no loop.
         let around = table.loops.iter().take_while(|l| l.0 <= block.start).skip_while(|l| l.0 < start);
         let inner = around.filter(|l| block.start < l.1 && l.1 <= stop).min_by_key(|l| l.1 - l.0).copied();
-        let place = |from: u64, to: u64| Place {
+        let place = |from: u64, to: u64| HotSpot {
             name: String::new(),
             file: module.original.display().to_string(),
             address: from,
@@ -226,7 +233,7 @@ fn add_module(number: usize, module: &Module, all: &mut Counts, functions: &mut 
     }
 }
 
-fn add_block(place: &mut Place, sites: &[Site], start: u64, insns: u32, times: u64) {
+fn add_block(place: &mut HotSpot, sites: &[CountedSite], start: u64, insns: u32, times: u64) {
     place.instructions += times * u64::from(insns);
     if start == place.address && insns > 0 {
         place.entered += times;
@@ -238,8 +245,8 @@ fn add_block(place: &mut Place, sites: &[Site], start: u64, insns: u32, times: u
 }
 
 /// The places with the most inserted instructions, named.
-fn highest(places: Places, files: &Files, loops: bool) -> Vec<Place> {
-    let mut list: Vec<Place> = places.into_values().filter(|p| p.inserted > 0).collect();
+fn highest(places: Places, files: &ModuleFiles, loops: bool) -> Vec<HotSpot> {
+    let mut list: Vec<HotSpot> = places.into_values().filter(|p| p.inserted > 0).collect();
     list.sort_by_key(|p| (std::cmp::Reverse(p.inserted), p.module, p.address));
     list.truncate(LISTED);
     for place in &mut list {

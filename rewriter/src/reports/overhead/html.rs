@@ -7,12 +7,12 @@
 //! On a narrow screen each row of a table becomes a block, and each figure has its column's name in front of it. **Invariant**: all text from
 //! the program is escaped.
 
-use crate::insert::block_table::Site;
-use crate::plan::decision::Class;
+use crate::insert::block_table::CountedSite;
+use crate::plan::decision::DecisionClass;
 use crate::reports::overhead::counts::Counted;
-use crate::reports::overhead::hot_spots::{Counts, Files, Place};
+use crate::reports::overhead::hot_spots::{AllCounts, HotSpot, ModuleFiles};
 use crate::reports::overhead::render::{bytes, command_line, grouped, seconds_text};
-use crate::reports::overhead::report::Report;
+use crate::reports::overhead::report::OverheadReport;
 use crate::reports::overhead::variants::{Spread, Variant};
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use std::collections::BTreeMap;
@@ -50,12 +50,16 @@ td[data-is]::before { content: attr(data-is) ' '; color: var(--dim); font: 13px 
 ";
 
 /// What a bar is made of: name, colour's variable, and the classes whose insertions it shows.
-const PARTS: [(&str, &str, &[Class]); 5] = [
-    ("checks of loads", "--p0", &[Class::Load]),
-    ("checks of stores", "--p1", &[Class::Store]),
-    ("checks by range, gathers", "--p2", &[Class::Range, Class::String, Class::Lanes]),
-    ("merged and hoisted checks", "--p3", &[Class::Apart, Class::Merged, Class::Hoisted, Class::Strip]),
-    ("polls and tests of the stack pointer", "--p4", &[Class::Poll, Class::StackTest]),
+const PARTS: [(&str, &str, &[DecisionClass]); 5] = [
+    ("checks of loads", "--p0", &[DecisionClass::Load]),
+    ("checks of stores", "--p1", &[DecisionClass::Store]),
+    ("checks by range, gathers", "--p2", &[DecisionClass::Range, DecisionClass::String, DecisionClass::Lanes]),
+    (
+        "merged and hoisted checks",
+        "--p3",
+        &[DecisionClass::Apart, DecisionClass::Merged, DecisionClass::Hoisted, DecisionClass::Strip],
+    ),
+    ("polls and tests of the stack pointer", "--p4", &[DecisionClass::Poll, DecisionClass::StackTest]),
 ];
 const OWN: (&str, &str) = ("the program's own instructions", "--own");
 
@@ -78,13 +82,13 @@ impl Display for Text<'_> {
 }
 
 /// The page.
-pub fn page(report: &Report, counted: Option<(&Counted, &Files)>) -> String {
+pub fn page(report: &OverheadReport, counted: Option<(&Counted, &ModuleFiles)>) -> String {
     let mut out = String::new();
     write(&mut out, report, counted).expect("writing to a string cannot fail");
     out
 }
 
-fn write(out: &mut String, report: &Report, counted: Option<(&Counted, &Files)>) -> fmt::Result {
+fn write(out: &mut String, report: &OverheadReport, counted: Option<(&Counted, &ModuleFiles)>) -> fmt::Result {
     let command = command_line(std::iter::once(&report.program).chain(&report.args));
     let command = Text(&command);
     write!(
@@ -141,7 +145,7 @@ fn figure(out: &mut String, name: &str, text: impl Display) -> fmt::Result {
 }
 
 /// A bar for each variant's ratio, with a line from its least to its greatest.
-fn times(out: &mut String, report: &Report) -> fmt::Result {
+fn times(out: &mut String, report: &OverheadReport) -> fmt::Result {
     let t = &report.timing;
     writeln!(
         out,
@@ -179,7 +183,7 @@ fn times(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-fn executed(out: &mut String, counts: &Counts) -> fmt::Result {
+fn executed(out: &mut String, counts: &AllCounts) -> fmt::Result {
     writeln!(
         out,
         "<h2>Executed</h2><p>Exact counts of one run with all checks and polls, libraries included: <b>{}</b> instructions of the program, \
@@ -217,7 +221,7 @@ fn legend(out: &mut String) -> fmt::Result {
 }
 
 /// One bar per function and per loop: its own instructions, then what was inserted.
-fn stacked(out: &mut String, counts: &Counts) -> fmt::Result {
+fn stacked(out: &mut String, counts: &AllCounts) -> fmt::Result {
     for (what, places) in [("Functions", &counts.functions), ("Loops", &counts.loops)] {
         writeln!(out, "<h2>{what} that pay most</h2>")?;
         if what == "Functions" {
@@ -259,10 +263,11 @@ fn stacked(out: &mut String, counts: &Counts) -> fmt::Result {
 }
 
 /// What a place executes, as a part of the `most` that one executes.
-fn bar(out: &mut String, place: &Place, most: f64) -> fmt::Result {
+fn bar(out: &mut String, place: &HotSpot, most: f64) -> fmt::Result {
     out.push_str("<td class=bar><svg viewBox=\"0 0 100 16\" preserveAspectRatio=\"none\">");
     let mut x = 0.0;
-    let inserted = |classes: &[Class]| classes.iter().filter_map(|c| place.classes.get(c)).map(|e| e.inserted).sum();
+    let inserted =
+        |classes: &[DecisionClass]| classes.iter().filter_map(|c| place.classes.get(c)).map(|e| e.inserted).sum();
     let parts = PARTS.iter().map(|(name, colour, classes)| (*name, *colour, inserted(classes)));
     for (name, colour, n) in std::iter::once((OWN.0, OWN.1, place.instructions)).chain(parts).filter(|part| part.2 > 0)
     {
@@ -279,7 +284,7 @@ fn bar(out: &mut String, place: &Place, most: f64) -> fmt::Result {
 }
 
 /// The hottest loops, instruction by instruction.
-fn listings(out: &mut String, counts: &Counts, counted: &Counted, files: &Files) -> fmt::Result {
+fn listings(out: &mut String, counts: &AllCounts, counted: &Counted, files: &ModuleFiles) -> fmt::Result {
     out.push_str("<h2>The hottest loops</h2><p>The program's instructions, how often each was executed, and what was inserted in front of it.</p>\n");
     for place in counts.loops.iter().take(LISTED_LOOPS) {
         let source = place.source.as_deref().unwrap_or_default();
@@ -293,10 +298,10 @@ fn listings(out: &mut String, counts: &Counts, counted: &Counted, files: &Files)
     Ok(())
 }
 
-fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> fmt::Result {
+fn listing(out: &mut String, place: &HotSpot, counted: &Counted, code: &[u8]) -> fmt::Result {
     let module = &counted.modules[place.module];
     let mut times: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut sites: BTreeMap<u64, Vec<Site>> = BTreeMap::new();
+    let mut sites: BTreeMap<u64, Vec<CountedSite>> = BTreeMap::new();
     let inside = |at: u64| (place.address..place.end).contains(&at);
     for (block, &count) in module.table.blocks.iter().zip(&module.counts).filter(|(b, _)| inside(b.start)) {
         // A block that was emitted twice has run as often as both. One without instructions of the program is what was inserted around it.
@@ -336,10 +341,10 @@ fn listing(out: &mut String, place: &Place, counted: &Counted, code: &[u8]) -> f
         formatter.format(&insn, &mut text);
         let here = sites.get(&insn.ip()).map_or(&[][..], Vec::as_slice);
         // The colours of the bars.
-        let part = |s: &Site| PARTS.iter().position(|(_, _, classes)| classes.contains(&s.class));
+        let part = |s: &CountedSite| PARTS.iter().position(|(_, _, classes)| classes.contains(&s.class));
         let colour =
             here.iter().filter_map(part).min().map_or("transparent".to_owned(), |k| format!("var({})", PARTS[k].1));
-        let describe = |s: &Site| match s.inserted {
+        let describe = |s: &CountedSite| match s.inserted {
             0 => s.class.name().to_owned(),
             n => format!("{} ({n} instructions)", s.class.name()),
         };
@@ -380,7 +385,7 @@ mod tests {
 
     #[test]
     fn each_insertion_has_a_place_in_the_bars() {
-        for class in Class::ALL {
+        for class in DecisionClass::ALL {
             let parts = PARTS.iter().filter(|p| p.2.contains(&class)).count();
             assert_eq!(
                 parts,
@@ -388,7 +393,11 @@ mod tests {
                     class.is_check()
                         || matches!(
                             class,
-                            Class::Merged | Class::Hoisted | Class::Poll | Class::Strip | Class::StackTest
+                            DecisionClass::Merged
+                                | DecisionClass::Hoisted
+                                | DecisionClass::Poll
+                                | DecisionClass::Strip
+                                | DecisionClass::StackTest
                         )
                 )
             );

@@ -1,6 +1,6 @@
 //! Variants -> [`Timing`]: the rounds, and what is wrong with a program that cannot be measured.
 //!
-//! Input: a [`Plan`]. Output: a [`Timing`].
+//! Input: a [`MeasurePlan`]. Output: a [`Timing`].
 //!
 //! Each variant is run once to warm up and to see that all do the same; then come the rounds. A program that takes long is not
 //! run for nothing: its first runs count. See [`super`] for the invariants.
@@ -10,7 +10,7 @@ use crate::base::messages;
 use crate::base::progress::{self, Progress};
 use crate::launch::signals::Signals;
 use crate::launch::spawn::{describe, signal_name};
-use crate::reports::overhead::process::{End, Extra, Job, Printed, Run};
+use crate::reports::overhead::process::{Extra, FinishedRun, MeasuredJob, Printed, RunEnd};
 use crate::reports::overhead::variants::{Spread, Variant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -38,10 +38,10 @@ const TERMINAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// What to run.
 #[derive(Debug)]
-pub struct Plan<'x> {
+pub struct MeasurePlan<'x> {
     /// In the order of the table; the original comes first.
     pub variants: &'x [(Variant, PathBuf)],
-    pub job: Job,
+    pub job: MeasuredJob,
     /// None: as many as are needed.
     pub runs: Option<u32>,
     /// For messages.
@@ -102,7 +102,7 @@ impl Timing {
 ///
 /// # Errors
 /// Why the program cannot be measured, or that a variant does something else than the original.
-pub fn measure(plan: &Plan, signals: &mut Signals) -> Result<Timing> {
+pub fn measure(plan: &MeasurePlan, signals: &mut Signals) -> Result<Timing> {
     let mut remarks = Vec::new();
     let processor = pin();
     if processor.is_none() {
@@ -121,7 +121,7 @@ pub fn measure(plan: &Plan, signals: &mut Signals) -> Result<Timing> {
     let keep = first.wall > LONG;
     let all_runs = rounds as usize * plan.variants.len() + if keep { 0 } else { plan.variants.len() };
     let bar = progress(all_runs as u64, first.wall);
-    let mut runs: Vec<Vec<Run>> = plan.variants.iter().map(|_| Vec::new()).collect();
+    let mut runs: Vec<Vec<FinishedRun>> = plan.variants.iter().map(|_| Vec::new()).collect();
     runs[0].push(first);
     bar.inc(1);
     // The warm-up round, or the first one.
@@ -150,10 +150,11 @@ pub fn measure(plan: &Plan, signals: &mut Signals) -> Result<Timing> {
     if !keep {
         runs.iter_mut().for_each(|runs| drop(runs.remove(0)));
     }
-    let seconds =
-        |of: fn(&Run) -> Duration, k: usize| runs[k].iter().map(|run| of(run).as_secs_f64()).collect::<Vec<_>>();
-    let wall = |run: &Run| run.wall;
-    let ratio = |of: fn(&Run) -> Duration, k: usize| {
+    let seconds = |of: fn(&FinishedRun) -> Duration, k: usize| {
+        runs[k].iter().map(|run| of(run).as_secs_f64()).collect::<Vec<_>>()
+    };
+    let wall = |run: &FinishedRun| run.wall;
+    let ratio = |of: fn(&FinishedRun) -> Duration, k: usize| {
         let (own, base) = (seconds(of, k), seconds(of, 0));
         let middle = Spread::of(base.iter().copied()).median;
         let base = if k == 0 { vec![middle; base.len()] } else { base };
@@ -163,9 +164,9 @@ pub fn measure(plan: &Plan, signals: &mut Signals) -> Result<Timing> {
     let variants: Vec<Times> = (0..runs.len())
         .map(|k| Times {
             variant: plan.variants[k].0,
-            cpu_seconds: seconds(Run::cpu, k),
+            cpu_seconds: seconds(FinishedRun::cpu, k),
             wall_seconds: seconds(wall, k),
-            ratio: ratio(Run::cpu, k),
+            ratio: ratio(FinishedRun::cpu, k),
             wall_ratio: ratio(wall, k),
         })
         .collect();
@@ -207,7 +208,7 @@ fn progress(runs: u64, each: Duration) -> Progress {
 }
 
 /// Whether the original can be measured; its exit status.
-fn judge_original(plan: &Plan, run: &Run, signals: &mut Signals) -> Result<i32> {
+fn judge_original(plan: &MeasurePlan, run: &FinishedRun, signals: &mut Signals) -> Result<i32> {
     let status = ended(plan, Variant::Original, run)?;
     let Some(code) = status.code() else {
         return Err(with_tail(Error::new(format!("{}: {} without being rewritten", plan.name, describe(status))), run));
@@ -231,17 +232,17 @@ fn judge_original(plan: &Plan, run: &Run, signals: &mut Signals) -> Result<i32> 
 }
 
 /// Whether the program ended by itself; else why not.
-fn ended(plan: &Plan, variant: Variant, run: &Run) -> Result<std::process::ExitStatus> {
+fn ended(plan: &MeasurePlan, variant: Variant, run: &FinishedRun) -> Result<std::process::ExitStatus> {
     match run.end {
-        End::Ended(status) => Ok(status),
-        End::TimeOut => {
+        RunEnd::Ended(status) => Ok(status),
+        RunEnd::TimeOut => {
             let limit = plan.job.limit.unwrap_or_default().as_secs_f64();
             let form = if variant == Variant::Original { "" } else { ", rewritten" };
             let what = format!("{}{form} ({}): has not ended after {limit} seconds", plan.name, variant.name());
             Err(with_tail(Error::new(what), run)
                 .help("give it less to do, or a larger --time-limit; -r 1 runs each variant only once"))
         }
-        End::Interrupted(signal) => {
+        RunEnd::Interrupted(signal) => {
             let error = Error::new(format!("stopped by {}", signal_name(signal)));
             Err(Error { signal: Some(signal), ..error })
         }
@@ -252,7 +253,7 @@ fn ended(plan: &Plan, variant: Variant, run: &Run) -> Result<std::process::ExitS
 ///
 /// # Errors
 /// It ended in another way.
-pub fn check_counting(plan: &Plan, run: &Run, expected: i32) -> Result<()> {
+pub fn check_counting(plan: &MeasurePlan, run: &FinishedRun, expected: i32) -> Result<()> {
     let status = ended(plan, Variant::AllPolls, run)?;
     if status.code() == Some(expected) {
         return Ok(());
@@ -263,7 +264,13 @@ pub fn check_counting(plan: &Plan, run: &Run, expected: i32) -> Result<()> {
 }
 
 /// Refuses a variant that ends in another way than the original, and an original that ends now so, now so.
-fn compare(plan: &Plan, variant: Variant, run: &Run, expected: i32, signals: &mut Signals) -> Result<()> {
+fn compare(
+    plan: &MeasurePlan,
+    variant: Variant,
+    run: &FinishedRun,
+    expected: i32,
+    signals: &mut Signals,
+) -> Result<()> {
     let status = ended(plan, variant, run)?;
     if status.code() == Some(expected) {
         return Ok(());
@@ -293,7 +300,7 @@ fn compare(plan: &Plan, variant: Variant, run: &Run, expected: i32, signals: &mu
 }
 
 /// Adds the end of what a run has written to standard error.
-fn with_tail(error: Error, run: &Run) -> Error {
+fn with_tail(error: Error, run: &FinishedRun) -> Error {
     let text = String::from_utf8_lossy(&run.stderr.tail).into_owned();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(3)..];
@@ -301,10 +308,11 @@ fn with_tail(error: Error, run: &Run) -> Error {
 }
 
 /// Compares what was printed: other output of a rewritten program is an error, unless the original's changes, too.
-fn outputs(plan: &Plan, runs: &[Vec<Run>], remarks: &mut Vec<String>) -> Result<()> {
-    for (stream, of) in
-        [("standard output", (|run| &run.stdout) as fn(&Run) -> &Printed), ("standard error", |run| &run.stderr)]
-    {
+fn outputs(plan: &MeasurePlan, runs: &[Vec<FinishedRun>], remarks: &mut Vec<String>) -> Result<()> {
+    for (stream, of) in [
+        ("standard output", (|run| &run.stdout) as fn(&FinishedRun) -> &Printed),
+        ("standard error", |run| &run.stderr),
+    ] {
         let reference = of(&runs[0][0]);
         if runs[0].len() > 1 && runs[0].iter().any(|run| of(run) != reference) {
             remarks.push(format!("the original's {stream} changes between runs, so it was not compared"));
@@ -333,7 +341,7 @@ fn outputs(plan: &Plan, runs: &[Vec<Run>], remarks: &mut Vec<String>) -> Result<
 }
 
 /// Whether the program ends in another way when it has a terminal.
-fn wants_terminal(plan: &Plan, without: &Run, signals: &mut Signals) -> Result<bool> {
+fn wants_terminal(plan: &MeasurePlan, without: &FinishedRun, signals: &mut Signals) -> Result<bool> {
     // Where there is no pseudo-terminal, nobody can tell.
     let Ok((master, slave)) = terminal() else { return Ok(false) };
     let reader = std::thread::spawn(move || {
@@ -342,12 +350,12 @@ fn wants_terminal(plan: &Plan, without: &Run, signals: &mut Signals) -> Result<b
         // Ends with EIO when the last user of the other end has gone.
         while matches!(master.read(&mut buffer), Ok(1..)) {}
     });
-    let job = Job { limit: Some(without.wall * 2 + TERMINAL_LIMIT), ..plan.job.clone() };
+    let job = MeasuredJob { limit: Some(without.wall * 2 + TERMINAL_LIMIT), ..plan.job.clone() };
     let run = job.run(&plan.variants[0].1, signals, &Extra { terminal: Some(&slave), ..Extra::default() });
     drop(slave);
     let _ = reader.join();
     let run = run?;
-    if let End::Interrupted(_) = run.end {
+    if let RunEnd::Interrupted(_) = run.end {
         ended(plan, Variant::Original, &run)?;
     }
     Ok(run.end != without.end)

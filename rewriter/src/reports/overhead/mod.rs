@@ -1,6 +1,6 @@
 //! What the checks cost a program, measured: the variants of a program, run in turn, and what of the rewrite they differ by.
 //!
-//! Input: a program's variants ([`variants::Variant`]), already rewritten, and a [`process::Job`]: what each run gets. Output: a [`measure::Timing`]:
+//! Input: a program's variants ([`variants::Variant`]), already rewritten, and a [`process::MeasuredJob`]: what each run gets. Output: a [`measure::Timing`]:
 //! ratios to the original's processor time, with spread, and remarks on what makes them doubtful. [`counts`] says where the cost comes from.
 //!
 //! **Invariants**

@@ -1,9 +1,9 @@
 //! One run of one variant: started, watched, its output kept, its cost read.
 //!
-//! Input: a [`Job`]: program, arguments, what it reads. Output: a [`Run`]: how it ended, what it printed, and what it used. The program
+//! Input: a [`MeasuredJob`]: program, arguments, what it reads. Output: a [`FinishedRun`]: how it ended, what it printed, and what it used. The program
 //! runs in a session of its own, so that it has no terminal and takes nothing from the one that `blizzard` has.
 //!
-//! **Invariant**: when [`Job::run`] returns, nothing that the program started is alive.
+//! **Invariant**: when [`MeasuredJob::run`] returns, nothing that the program started is alive.
 
 use crate::base::error::{Error, Result};
 use crate::launch::signals::Signals;
@@ -27,7 +27,7 @@ const RECHECK: Duration = Duration::from_secs(1);
 
 /// What all variants get.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct MeasuredJob {
     /// What the program sees as its own name.
     pub arg0: OsString,
     pub args: Vec<OsString>,
@@ -58,9 +58,9 @@ impl Replay {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     Ended(ExitStatus),
-    /// It took longer than [`Job::limit`].
+    /// It took longer than [`MeasuredJob::limit`].
     TimeOut,
     /// `blizzard` itself got this signal.
     Interrupted(i32),
@@ -77,8 +77,8 @@ pub struct Printed {
 
 /// A run that is over.
 #[derive(Debug)]
-pub struct Run {
-    pub end: End,
+pub struct FinishedRun {
+    pub end: RunEnd,
     pub stdout: Printed,
     pub stderr: Printed,
     /// Processor time in user mode and in the kernel, of the program and what it waited for.
@@ -87,7 +87,7 @@ pub struct Run {
     pub wall: Duration,
 }
 
-impl Run {
+impl FinishedRun {
     /// All processor time.
     pub fn cpu(&self) -> Duration {
         self.user + self.system
@@ -105,12 +105,12 @@ pub struct Extra<'x> {
     pub terminal: Option<&'x OwnedFd>,
 }
 
-impl Job {
+impl MeasuredJob {
     /// Runs `program` to its end.
     ///
     /// # Errors
     /// When it cannot be started, or what it prints cannot be kept.
-    pub fn run(&self, program: &Path, signals: &mut Signals, extra: &Extra) -> Result<Run> {
+    pub fn run(&self, program: &Path, signals: &mut Signals, extra: &Extra) -> Result<FinishedRun> {
         let no_file = |e: io::Error| Error::new("cannot keep what the program prints").because(e);
         let (mut out, mut err) = (tempfile::tempfile().map_err(no_file)?, tempfile::tempfile().map_err(no_file)?);
         let mut command = Command::new(program);
@@ -134,7 +134,7 @@ impl Job {
         let pid = Pid::from_raw(child.id() as i32).expect("a process has a number");
         let (end, used, wall) = self.watch(pid, begin, signals)?;
         leftovers::end_all(leftovers::LIMIT);
-        Ok(Run {
+        Ok(FinishedRun {
             end,
             stdout: printed(&mut out).map_err(no_file)?,
             stderr: printed(&mut err).map_err(no_file)?,
@@ -145,12 +145,12 @@ impl Job {
     }
 
     /// Waits until the process has ended, the time is over, or `blizzard` is to stop.
-    fn watch(&self, pid: Pid, begin: Instant, signals: &mut Signals) -> Result<(End, sys::Ended, Duration)> {
+    fn watch(&self, pid: Pid, begin: Instant, signals: &mut Signals) -> Result<(RunEnd, sys::EndedProcess, Duration)> {
         let mut early = None;
         loop {
             match sys::wait_usage(pid) {
                 Ok(Some(ended)) => {
-                    return Ok((early.unwrap_or(End::Ended(ended.status)), ended, begin.elapsed()));
+                    return Ok((early.unwrap_or(RunEnd::Ended(ended.status)), ended, begin.elapsed()));
                 }
                 Ok(None) => {}
                 Err(e) => return Err(Error::new("lost the program that was to be measured").because(e)),
@@ -159,11 +159,11 @@ impl Job {
             let timeout = if early.is_some() { RECHECK } else { left };
             for (signal, _) in signals.wait(None, timeout) {
                 if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal) {
-                    early.get_or_insert(End::Interrupted(signal));
+                    early.get_or_insert(RunEnd::Interrupted(signal));
                 }
             }
             if self.limit.is_some_and(|limit| begin.elapsed() >= limit) {
-                early.get_or_insert(End::TimeOut);
+                early.get_or_insert(RunEnd::TimeOut);
             }
             if early.is_some() {
                 // Not waited for yet, so the number still means this process.

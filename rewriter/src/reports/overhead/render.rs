@@ -1,15 +1,15 @@
 //! Report -> text for people.
 //!
-//! Input: a [`Report`]. Output: a table; numbers and sizes in short form.
+//! Input: a [`OverheadReport`]. Output: a table; numbers and sizes in short form.
 
-use crate::reports::overhead::hot_spots::{Counts, Place};
+use crate::reports::overhead::hot_spots::{AllCounts, HotSpot};
 use crate::reports::overhead::measure::Timing;
-use crate::reports::overhead::report::Report;
+use crate::reports::overhead::report::OverheadReport;
 use crate::reports::overhead::variants::Spread;
 use std::fmt::Write;
 
 /// The report as a table.
-pub fn text(report: &Report) -> String {
+pub fn text(report: &OverheadReport) -> String {
     let mut out = String::new();
     let t = &report.timing;
     let command = command_line(std::iter::once(&report.program).chain(&report.args));
@@ -64,7 +64,7 @@ pub(super) fn seconds_text(seconds: f64, timing: &Timing) -> String {
 }
 
 /// What was executed, by kind.
-fn executed(out: &mut String, counts: &Counts) {
+fn executed(out: &mut String, counts: &AllCounts) {
     let row = |out: &mut String, name: &str, sites: String, times: u64, inserted: String| {
         line(out, format_args!("{name:<32} {sites:>9} {:>18} {inserted:>18}", grouped(times)));
     };
@@ -83,7 +83,7 @@ fn executed(out: &mut String, counts: &Counts) {
 }
 
 /// Functions or loops, the dearest first.
-fn most(out: &mut String, what: &str, places: &[Place], inserted: u64) {
+fn most(out: &mut String, what: &str, places: &[HotSpot], inserted: u64) {
     let title = format!("{what} that pay most");
     line(out, format_args!("{:>6} {:>16} {:>16} {:>8}  {title}", "share", "checks", "polls", "growth"));
     for p in places {

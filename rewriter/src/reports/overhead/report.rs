@@ -1,6 +1,6 @@
 //! Everything there is to say of what the checks cost a program, as JSON.
 //!
-//! Input: the timing, sizes of code, counts. Output: a [`Report`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show
+//! Input: the timing, sizes of code, counts. Output: a [`OverheadReport`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show
 //! to people.
 
 use crate::reports::overhead::{hot_spots, measure, setting};
@@ -16,7 +16,7 @@ pub struct CodeSize {
 
 /// Everything there is to say.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct OverheadReport {
     pub program: String,
     pub args: Vec<String>,
     pub setting: setting::Setting,
@@ -25,5 +25,5 @@ pub struct Report {
     /// In the order of the variants.
     pub code_bytes: Vec<CodeSize>,
     /// Of the variant with all checks and polls.
-    pub counts: Option<hot_spots::Counts>,
+    pub counts: Option<hot_spots::AllCounts>,
 }

@@ -45,7 +45,7 @@ pub(crate) fn short(name: &str) -> String {
 
 /// What is known of one file.
 #[derive(Default)]
-pub struct Symbols {
+pub struct FileSymbols {
     functions: Vec<Function>,
     /// Sections that hold code: start, end, name.
     sections: Vec<(u64, u64, String)>,
@@ -53,7 +53,7 @@ pub struct Symbols {
     bytes: Vec<u8>,
 }
 
-impl Symbols {
+impl FileSymbols {
     /// Reads `path`; what cannot be read is not known.
     pub fn of(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Symbols {
             Some((file, bytes)) => Loader::new_with_sup(file, debug_file::shared_part(file, bytes)).ok(),
             None => Loader::new(path).ok(),
         };
-        let mut symbols = Symbols { lines, bytes, ..Symbols::default() };
+        let mut symbols = FileSymbols { lines, bytes, ..FileSymbols::default() };
         let debug = debug.as_ref().and_then(|(_, bytes)| object::File::parse(bytes.as_slice()).ok());
         let Ok(elf) = object::File::parse(symbols.bytes.as_slice()) else { return symbols };
         for section in elf.sections().filter(|s| s.kind() == SectionKind::Text) {

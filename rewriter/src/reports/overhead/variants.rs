@@ -2,7 +2,7 @@
 //!
 //! Input: options of a rewrite. Output: those of each [`Variant`]. Input: values. Output: their [`Spread`].
 
-use crate::base::options::{Access, Checks, Options, Poll};
+use crate::base::options::{AccessMode, Checks, Options, Poll};
 use blizzard_contract::listed;
 use serde::Serialize;
 
@@ -41,7 +41,8 @@ impl Variant {
             Variant::All => (Checks::All, Poll::None),
             Variant::AllPolls | Variant::Guarded | Variant::Shared => (Checks::All, Poll::Backedge),
         };
-        let access = if matches!(self, Variant::Guarded | Variant::Shared) { Access::Guard } else { Access::Tests };
+        let access =
+            if matches!(self, Variant::Guarded | Variant::Shared) { AccessMode::Guard } else { AccessMode::Tests };
         Some(Options { checks, access, poll, as_shared: self == Variant::Shared, ..*base })
     }
 }

@@ -6,7 +6,7 @@ use crate::base::addresses::Vaddr;
 use gimli::{EndianSlice, LittleEndian};
 use std::ops::Range;
 
-pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type DebugSlice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Where old code went.
 pub trait AddressMap {

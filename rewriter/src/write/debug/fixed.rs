@@ -6,7 +6,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::write::debug::address_map::{AddressMap, elsewhere, range};
-use crate::write::debug::sections::{Id, Patches, Sections};
+use crate::write::debug::sections::{Patches, ReadSection, Sections};
 use std::ops::Range;
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
@@ -46,7 +46,7 @@ fn units(bytes: &[u8]) -> impl Iterator<Item = UnitOf> + '_ {
 /// Addresses and lengths of `.debug_aranges`. The section anew where it must be longer: full versions and cold code lie elsewhere. gdb ignores a section with two sets
 /// for one unit.
 pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> Option<Vec<u8>> {
-    let bytes = sections.bytes(Id::Aranges);
+    let bytes = sections.bytes(ReadSection::Aranges);
     let (mut patched, mut longer) = (bytes.to_vec(), Vec::new());
     let mut done = 0;
     for unit in units(bytes) {
@@ -85,7 +85,7 @@ pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> 
         }
     }
     if done == 0 {
-        out.patch(sections, Id::Aranges, 0, &patched);
+        out.patch(sections, ReadSection::Aranges, 0, &patched);
         return None;
     }
     longer.extend(&patched[done..]);
@@ -94,7 +94,7 @@ pub fn aranges(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) -> 
 
 /// Code addresses in `.debug_addr`.
 pub fn addresses(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
-    let bytes = sections.bytes(Id::Addr);
+    let bytes = sections.bytes(ReadSection::Addr);
     for unit in units(bytes) {
         // length, version 2, address size 1, segment size 1.
         let sizes = unit.start + unit.length + 2;
@@ -103,7 +103,7 @@ pub fn addresses(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
         }
         for at in (sizes + 2..unit.end.saturating_sub(7)).step_by(8) {
             if let Some(new) = word(bytes, at).and_then(|old| map.begin(Vaddr(old))) {
-                out.patch(sections, Id::Addr, at, &new.0.to_le_bytes());
+                out.patch(sections, ReadSection::Addr, at, &new.0.to_le_bytes());
             }
         }
     }
@@ -111,14 +111,14 @@ pub fn addresses(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
 
 /// The ranges of units in gdb's own index, by which it finds the unit of an address.
 pub fn gdb_index(out: &mut Patches, sections: &Sections, map: &dyn AddressMap) {
-    let bytes = sections.bytes(Id::GdbIndex);
+    let bytes = sections.bytes(ReadSection::GdbIndex);
     // version, then offsets: units, type units, addresses, symbols, (from version 9 on: shortcuts,) strings.
     let (Some(4..), Some(from), Some(to)) = (half(bytes, 0), half(bytes, 12), half(bytes, 16)) else { return };
     for at in (from as usize..(to as usize).min(bytes.len()).saturating_sub(19)).step_by(20) {
         let (Some(low), Some(high)) = (word(bytes, at), word(bytes, at + 8)) else { return };
         let (begin, end) = range(map, low, high);
-        out.patch(sections, Id::GdbIndex, at, &begin.to_le_bytes());
-        out.patch(sections, Id::GdbIndex, at + 8, &end.to_le_bytes());
+        out.patch(sections, ReadSection::GdbIndex, at, &begin.to_le_bytes());
+        out.patch(sections, ReadSection::GdbIndex, at + 8, &end.to_le_bytes());
     }
 }
 
@@ -149,7 +149,7 @@ pub fn ranges(
     low_pc: u64,
     budget: &mut usize,
 ) {
-    walk(out, sections, Id::Ranges, map, (offset, low_pc), budget, |_, _| Some(0));
+    walk(out, sections, ReadSection::Ranges, map, (offset, low_pc), budget, |_, _| Some(0));
 }
 
 /// A list of `.debug_loc`: each pair is followed by an expression with a 16-bit length.
@@ -161,7 +161,7 @@ pub fn locations(
     low_pc: u64,
     budget: &mut usize,
 ) {
-    walk(out, sections, Id::Loc, map, (offset, low_pc), budget, |bytes, at| {
+    walk(out, sections, ReadSection::Loc, map, (offset, low_pc), budget, |bytes, at| {
         let length = bytes.get(at..at + 2)?;
         Some(2 + usize::from(u16::from_le_bytes([length[0], length[1]])))
     });
@@ -171,7 +171,7 @@ pub fn locations(
 fn walk(
     out: &mut Patches,
     sections: &Sections,
-    id: Id,
+    id: ReadSection,
     map: &dyn AddressMap,
     (offset, low_pc): (usize, u64),
     budget: &mut usize,

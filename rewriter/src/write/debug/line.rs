@@ -4,7 +4,7 @@
 //! Source: DWARF 5 section 6.2.
 
 use crate::base::addresses::Vaddr;
-use crate::write::debug::address_map::{AddressMap, Slice};
+use crate::write::debug::address_map::{AddressMap, DebugSlice};
 use gimli::{ColumnType, IncompleteLineProgram, LineRow, constants as c, leb128::write};
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ struct Special {
 /// None: its extent is not known; nothing has been appended.
 pub fn rewrite(
     section: &[u8],
-    program: IncompleteLineProgram<Slice>,
+    program: IncompleteLineProgram<DebugSlice>,
     map: &dyn AddressMap,
     out: &mut Vec<u8>,
 ) -> Option<()> {
@@ -66,7 +66,7 @@ pub fn rewrite(
 }
 
 fn append_rows(
-    program: IncompleteLineProgram<Slice>,
+    program: IncompleteLineProgram<DebugSlice>,
     map: &dyn AddressMap,
     default_is_stmt: bool,
     special: &Special,

@@ -3,7 +3,7 @@
 //!
 //! Input: the lists that units use. Output: new contents of the section.
 
-use crate::write::debug::address_map::{AddressMap, Slice, elsewhere, limit, range};
+use crate::write::debug::address_map::{AddressMap, DebugSlice, elsewhere, limit, range};
 use crate::write::debug::line::uleb;
 use gimli::{Dwarf, LocationListsOffset, RangeListsOffset, Unit, constants as c};
 use std::collections::HashMap;
@@ -41,8 +41,8 @@ impl NewLists {
     /// The new offset of a range list.
     pub fn ranges(
         &mut self,
-        dwarf: &Dwarf<Slice>,
-        unit: &Unit<Slice>,
+        dwarf: &Dwarf<DebugSlice>,
+        unit: &Unit<DebugSlice>,
         old: RangeListsOffset,
         map: &dyn AddressMap,
     ) -> gimli::Result<usize> {
@@ -85,8 +85,8 @@ impl NewLists {
     /// The new offset of a location list.
     pub fn locations(
         &mut self,
-        dwarf: &Dwarf<Slice>,
-        unit: &Unit<Slice>,
+        dwarf: &Dwarf<DebugSlice>,
+        unit: &Unit<DebugSlice>,
         old: LocationListsOffset,
         map: &dyn AddressMap,
     ) -> gimli::Result<usize> {

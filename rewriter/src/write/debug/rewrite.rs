@@ -14,9 +14,9 @@
 
 use crate::base::addresses::Vaddr;
 use crate::read::image::Image;
-use crate::write::debug::address_map::{AddressMap, Slice, limit, range};
+use crate::write::debug::address_map::{AddressMap, DebugSlice, limit, range};
 use crate::write::debug::lists::NewLists;
-use crate::write::debug::sections::{Id, Moved, Patches, Sections};
+use crate::write::debug::sections::{Moved, Patches, ReadSection, Sections};
 use crate::write::debug::{fixed, line};
 use crate::write::frames::{debug_frame, pieces};
 use crate::write::output::Output;
@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces::CodeMap)) -> Vec<Moved> {
     let Some(sections) = Sections::find(image) else { return Vec::new() };
     let load = |id: SectionId| {
-        let bytes = Id::named(id.name()).map_or(&[][..], |id| sections.bytes(id));
+        let bytes = ReadSection::named(id.name()).map_or(&[][..], |id| sections.bytes(id));
         Ok::<_, gimli::Error>(EndianSlice::new(bytes, LittleEndian))
     };
     let Ok(dwarf) = Dwarf::load(load) else { return Vec::new() };
@@ -42,19 +42,19 @@ pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces:
         sections: &sections,
         lines: Vec::new(),
         programs: HashMap::new(),
-        ranges: NewLists::new(sections.bytes(Id::RngLists)),
-        locations: NewLists::new(sections.bytes(Id::LocLists)),
+        ranges: NewLists::new(sections.bytes(ReadSection::RngLists)),
+        locations: NewLists::new(sections.bytes(ReadSection::LocLists)),
         done: Default::default(),
-        budget: limit(sections.bytes(Id::Ranges).len() + sections.bytes(Id::Loc).len()),
+        budget: limit(sections.bytes(ReadSection::Ranges).len() + sections.bytes(ReadSection::Loc).len()),
     };
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         // A damaged unit is left as far as it was read.
-        let _ = work.unit(header, Id::Info);
+        let _ = work.unit(header, ReadSection::Info);
     }
     let mut units = dwarf.type_units();
     while let Ok(Some(header)) = units.next() {
-        let _ = work.unit(header, Id::Types);
+        let _ = work.unit(header, ReadSection::Types);
     }
     let Rewrite { lines, ranges, locations, .. } = work;
     let aranges = fixed::aranges(&mut out, &sections, map);
@@ -62,11 +62,11 @@ pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces:
     fixed::gdb_index(&mut out, &sections, map);
     let tail = |va: Vaddr| image.bytes_at(va, usize::MAX);
     let new = [
-        (Id::Aranges, aranges),
-        (Id::Frame, debug_frame::build_debug(sections.bytes(Id::Frame), &tail, map)),
-        (Id::Line, (!lines.is_empty()).then_some(lines)),
-        (Id::RngLists, ranges.finish()),
-        (Id::LocLists, locations.finish()),
+        (ReadSection::Aranges, aranges),
+        (ReadSection::Frame, debug_frame::build_debug(sections.bytes(ReadSection::Frame), &tail, map)),
+        (ReadSection::Line, (!lines.is_empty()).then_some(lines)),
+        (ReadSection::RngLists, ranges.finish()),
+        (ReadSection::LocLists, locations.finish()),
     ];
     let new = new.into_iter().filter_map(|(id, bytes)| Some((id, bytes?))).collect();
     drop(dwarf);
@@ -76,7 +76,7 @@ pub fn rewrite(out: &mut Output, image: &Image, map: &(impl AddressMap + pieces:
 struct Rewrite<'w, 'x, 'o, 'a> {
     out: &'w mut Patches<'x, 'o>,
     map: &'w dyn AddressMap,
-    dwarf: &'w Dwarf<Slice<'a>>,
+    dwarf: &'w Dwarf<DebugSlice<'a>>,
     sections: &'w Sections<'w>,
     /// The new `.debug_line`.
     lines: Vec<u8>,
@@ -85,7 +85,7 @@ struct Rewrite<'w, 'x, 'o, 'a> {
     ranges: NewLists,
     locations: NewLists,
     /// Lists of version 4 that have been patched.
-    done: HashSet<(Id, usize)>,
+    done: HashSet<(ReadSection, usize)>,
     /// How many of their entries may still be visited.
     budget: usize,
 }
@@ -113,7 +113,7 @@ fn field(number: usize, bytes: usize) -> Vec<u8> {
 /// Where the attributes of an abbreviation are declared, in the table at `offset`; each is declared by two bytes. None: they are not.
 fn declaration(table: &[u8], offset: usize, wanted: &Abbreviation) -> Option<usize> {
     let mut rest = EndianSlice::new(table.get(offset..)?, LittleEndian);
-    let here = |rest: &Slice| table.len() - rest.len();
+    let here = |rest: &DebugSlice| table.len() - rest.len();
     loop {
         let code = rest.read_uleb128().ok().filter(|code| *code != 0)?;
         rest.read_uleb128().ok()?;
@@ -137,7 +137,7 @@ fn declaration(table: &[u8], offset: usize, wanted: &Abbreviation) -> Option<usi
 }
 
 impl<'a> Rewrite<'_, '_, '_, 'a> {
-    fn unit(&mut self, header: UnitHeader<Slice<'a>>, section: Id) -> gimli::Result<()> {
+    fn unit(&mut self, header: UnitHeader<DebugSlice<'a>>, section: ReadSection) -> gimli::Result<()> {
         let start = header.offset().0;
         let unit = self.dwarf.unit(header)?;
         if unit.encoding().address_size != 8 {
@@ -164,7 +164,7 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
                 low_at = low_at.or((spec.name() == c::DW_AT_low_pc).then_some(at));
                 self.attribute(&unit, section, (at, bytes), spec.form(), &attribute, &mut extent)?;
             }
-            let is_unit = std::mem::take(&mut is_root) && section == Id::Info;
+            let is_unit = std::mem::take(&mut is_root) && section == ReadSection::Info;
             if !is_unit || self.spread(&unit, abbreviation, low_at, &extent).is_none() {
                 self.length(section, &extent);
             }
@@ -177,7 +177,7 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
     /// its abbreviation alone, which several may share.
     fn spread(
         &mut self,
-        unit: &Unit<Slice<'a>>,
+        unit: &Unit<DebugSlice<'a>>,
         abbreviation: &Abbreviation,
         low_at: Option<usize>,
         extent: &Extent,
@@ -204,7 +204,8 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
             (_, c::DW_FORM_data4) => (high, length_at, LIST.to_vec(), 0),
             _ => return None,
         };
-        let declared = declaration(self.sections.bytes(Id::Abbrev), unit.header.debug_abbrev_offset().0, abbreviation)?;
+        let declared =
+            declaration(self.sections.bytes(ReadSection::Abbrev), unit.header.debug_abbrev_offset().0, abbreviation)?;
         let low_pc = extent.low?;
         let list = self.ranges.of_unit(low_pc, low_pc.wrapping_add(length), self.map);
         let mut field = (list as u32).to_le_bytes().to_vec();
@@ -212,8 +213,8 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
             field.push(filling as u8 - 1);
             field.resize(LIST_BYTES + filling, 0);
         }
-        self.out.patch(self.sections, Id::Info, at, &field);
-        self.out.patch(self.sections, Id::Abbrev, declared + 2 * from, &names);
+        self.out.patch(self.sections, ReadSection::Info, at, &field);
+        self.out.patch(self.sections, ReadSection::Abbrev, declared + 2 * from, &names);
         Some(())
     }
 
@@ -222,18 +223,18 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
     fn stand_alone(&mut self, offset: usize) {
         const SKELETON: u8 = c::DW_TAG_skeleton_unit.0 as u8;
         // The first abbreviation is that of the first entry, as all compilers number them.
-        if let Some([1, SKELETON]) = self.sections.bytes(Id::Abbrev).get(offset..offset.saturating_add(2)) {
-            self.out.patch(self.sections, Id::Abbrev, offset + 1, &[c::DW_TAG_compile_unit.0 as u8]);
+        if let Some([1, SKELETON]) = self.sections.bytes(ReadSection::Abbrev).get(offset..offset.saturating_add(2)) {
+            self.out.patch(self.sections, ReadSection::Abbrev, offset + 1, &[c::DW_TAG_compile_unit.0 as u8]);
         }
     }
 
     fn attribute(
         &mut self,
-        unit: &Unit<Slice<'a>>,
-        section: Id,
+        unit: &Unit<DebugSlice<'a>>,
+        section: ReadSection,
         (at, bytes): (usize, usize),
         form: c::DwForm,
-        attribute: &gimli::Attribute<Slice<'a>>,
+        attribute: &gimli::Attribute<DebugSlice<'a>>,
         extent: &mut Extent,
     ) -> gimli::Result<()> {
         let name = attribute.name();
@@ -281,7 +282,7 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
                         _ => None,
                     };
                     if unit.encoding().version < 5 {
-                        if self.done.insert((Id::Ranges, offset.0)) {
+                        if self.done.insert((ReadSection::Ranges, offset.0)) {
                             fixed::ranges(self.out, self.sections, self.map, offset.0, unit.low_pc, &mut self.budget);
                         }
                     } else {
@@ -306,7 +307,7 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
                         return Ok(());
                     }
                     if unit.encoding().version < 5 {
-                        if self.done.insert((Id::Loc, offset.0)) {
+                        if self.done.insert((ReadSection::Loc, offset.0)) {
                             fixed::locations(
                                 self.out,
                                 self.sections,
@@ -330,7 +331,7 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
     }
 
     /// A high_pc that is a length: the new one, as far as its field holds it.
-    fn length(&mut self, section: Id, extent: &Extent) {
+    fn length(&mut self, section: ReadSection, extent: &Extent) {
         let (Some(low), Some((at, bytes, length, uleb))) = (extent.low, extent.length) else { return };
         if self.map.begin(Vaddr(low)).is_none() {
             return;
@@ -350,30 +351,30 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
     }
 
     /// The line program that a unit's macros name their files by. Units of macros that these import name none.
-    fn macros(&mut self, unit: &Unit<Slice<'a>>, offset: usize) {
+    fn macros(&mut self, unit: &Unit<DebugSlice<'a>>, offset: usize) {
         // version 2, flags 1: the format is 64-bit, a line offset follows.
         let field_at = offset.saturating_add(3);
-        let bytes = self.sections.bytes(Id::Macro).get(offset..).unwrap_or(&[]);
+        let bytes = self.sections.bytes(ReadSection::Macro).get(offset..).unwrap_or(&[]);
         let [4 | 5, 0, flags, rest @ ..] = bytes else { return };
         let width = if flags & 1 != 0 { 8 } else { 4 };
         let Some(old) = rest.get(..width).filter(|_| flags & 2 != 0) else { return };
         let old = old.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
         if let Some(new) = self.program(unit, DebugLineOffset(old)) {
-            self.out.patch(self.sections, Id::Macro, field_at, &field(new, width));
+            self.out.patch(self.sections, ReadSection::Macro, field_at, &field(new, width));
         }
     }
 
     /// The new offset of a line program, which is written when it is first named.
-    fn program(&mut self, unit: &Unit<Slice<'a>>, old: DebugLineOffset) -> Option<usize> {
+    fn program(&mut self, unit: &Unit<DebugSlice<'a>>, old: DebugLineOffset) -> Option<usize> {
         if let Some(new) = self.programs.get(&old.0) {
             return Some(*new);
         }
         let program = unit.line_program.clone().filter(|p| p.header().offset() == old)?;
         let at = self.lines.len();
-        if at > limit(self.sections.bytes(Id::Line).len()) {
+        if at > limit(self.sections.bytes(ReadSection::Line).len()) {
             return None;
         }
-        line::rewrite(self.sections.bytes(Id::Line), program, self.map, &mut self.lines)?;
+        line::rewrite(self.sections.bytes(ReadSection::Line), program, self.map, &mut self.lines)?;
         self.programs.insert(old.0, at);
         Some(at)
     }

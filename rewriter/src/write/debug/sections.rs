@@ -20,7 +20,7 @@ type Shdr = SectionHeader64<LE>;
 
 /// A section that is read: what else there is need not be uncompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Id {
+pub enum ReadSection {
     Abbrev,
     Addr,
     Aranges,
@@ -37,26 +37,26 @@ pub enum Id {
     AltLink,
 }
 
-const READ: [(Id, &str); 14] = [
-    (Id::Abbrev, ".debug_abbrev"),
-    (Id::Addr, ".debug_addr"),
-    (Id::Aranges, ".debug_aranges"),
-    (Id::Frame, ".debug_frame"),
-    (Id::Info, ".debug_info"),
-    (Id::Line, ".debug_line"),
-    (Id::Loc, ".debug_loc"),
-    (Id::LocLists, ".debug_loclists"),
-    (Id::Macro, ".debug_macro"),
-    (Id::Ranges, ".debug_ranges"),
-    (Id::RngLists, ".debug_rnglists"),
-    (Id::Types, ".debug_types"),
-    (Id::GdbIndex, ".gdb_index"),
-    (Id::AltLink, ".gnu_debugaltlink"),
+const READ: [(ReadSection, &str); 14] = [
+    (ReadSection::Abbrev, ".debug_abbrev"),
+    (ReadSection::Addr, ".debug_addr"),
+    (ReadSection::Aranges, ".debug_aranges"),
+    (ReadSection::Frame, ".debug_frame"),
+    (ReadSection::Info, ".debug_info"),
+    (ReadSection::Line, ".debug_line"),
+    (ReadSection::Loc, ".debug_loc"),
+    (ReadSection::LocLists, ".debug_loclists"),
+    (ReadSection::Macro, ".debug_macro"),
+    (ReadSection::Ranges, ".debug_ranges"),
+    (ReadSection::RngLists, ".debug_rnglists"),
+    (ReadSection::Types, ".debug_types"),
+    (ReadSection::GdbIndex, ".gdb_index"),
+    (ReadSection::AltLink, ".gnu_debugaltlink"),
 ];
 
-impl Id {
+impl ReadSection {
     /// The section of this name, if it is read.
-    pub fn named(name: &str) -> Option<Id> {
+    pub fn named(name: &str) -> Option<ReadSection> {
         READ.iter().find(|(_, n)| *n == name).map(|(id, _)| *id)
     }
 }
@@ -105,7 +105,7 @@ impl<'a> Sections<'a> {
         for (SectionIndex(index), header) in table.enumerate() {
             let name = table.section_name(LE, header).ok().and_then(|n| std::str::from_utf8(n).ok()).unwrap_or("");
             let plain = name.strip_prefix(".zdebug_").map(|rest| format!(".debug_{rest}"));
-            let id = Id::named(plain.as_deref().unwrap_or(name));
+            let id = ReadSection::named(plain.as_deref().unwrap_or(name));
             if id.is_none() && (own || !name.contains("debug_")) || header.sh_type.get(LE) == SHT_NOBITS {
                 continue;
             }
@@ -129,15 +129,15 @@ impl<'a> Sections<'a> {
                 found.read[id as usize] = Some(section);
             }
         }
-        (found.get(Id::Info).is_some() && found.get(Id::Abbrev).is_some()).then_some(found)
+        (found.get(ReadSection::Info).is_some() && found.get(ReadSection::Abbrev).is_some()).then_some(found)
     }
 
-    fn get(&self, id: Id) -> Option<&Section<'a>> {
+    fn get(&self, id: ReadSection) -> Option<&Section<'a>> {
         self.read[id as usize].as_ref()
     }
 
     /// What is read of a section.
-    pub fn bytes(&self, id: Id) -> &[u8] {
+    pub fn bytes(&self, id: ReadSection) -> &[u8] {
         self.get(id).map_or(&[], |s| &s.bytes)
     }
 }
@@ -193,7 +193,7 @@ impl<'x, 'o> Patches<'x, 'o> {
     }
 
     /// Overwrites bytes of a section.
-    pub fn patch(&mut self, sections: &Sections, id: Id, at: usize, bytes: &[u8]) {
+    pub fn patch(&mut self, sections: &Sections, id: ReadSection, at: usize, bytes: &[u8]) {
         let Some(section) = sections.get(id) else { return };
         if at.checked_add(bytes.len()).is_none_or(|end| end > section.bytes.len()) {
             return;
@@ -208,9 +208,9 @@ impl<'x, 'o> Patches<'x, 'o> {
     }
 
     /// Ends the work; `replaced` are sections with new contents.
-    pub fn finish(mut self, sections: Sections, replaced: Vec<(Id, Vec<u8>)>) -> Vec<Moved> {
+    pub fn finish(mut self, sections: Sections, replaced: Vec<(ReadSection, Vec<u8>)>) -> Vec<Moved> {
         self.windows.iter_mut().flatten().for_each(|window| self.out.close(window));
-        let mut replaced: HashMap<Id, Vec<u8>> = replaced.into_iter().collect();
+        let mut replaced: HashMap<ReadSection, Vec<u8>> = replaced.into_iter().collect();
         let read = READ.iter().zip(sections.read).filter_map(|((id, _), section)| Some((Some(*id), section?)));
         let others = sections.others.into_iter().map(|section| (None, section));
         let mut moved = Vec::new();

@@ -1,6 +1,6 @@
 //! The builder: from the input's frames and the code map to the three sections that programs unwind by, and `.debug_frame` for the calls of stubs.
 //!
-//! Input: the frames of the input, a [`CodeMap`]. Output: [`Frames`]. **Invariant**: what stands apart has frames for debuggers alone; ranges of two frames do not
+//! Input: the frames of the input, a [`CodeMap`]. Output: [`NewFrames`]. **Invariant**: what stands apart has frames for debuggers alone; ranges of two frames do not
 //! overlap.
 //!
 //! Order: read all units; map each unit's rows and write its LSDAs (sizes of LSDAs depend on new offsets, and FDEs hold
@@ -8,11 +8,11 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::read::eh_frame::{Input, Refused};
+use crate::read::eh_frame::{FrameInput, RefusedFrames};
 use crate::read::fde::{self, Fde};
 use crate::read::lsda::{self, CallSite, Lsda};
-use crate::write::frames::cfi::{self, Rules, Step};
-use crate::write::frames::pieces::{self, ApartCall, CodeMap, Run};
+use crate::write::frames::cfi::{self, CfiStep, RspRules};
+use crate::write::frames::pieces::{self, ApartCall, CodeMap, FdePart};
 use crate::write::frames::{eh_frame_hdr, lsda_write};
 
 use gimli::write::{
@@ -45,8 +45,8 @@ struct Mapped {
     /// For debuggers alone: programs do not unwind through the runtime.
     stubs: Vec<Piece>,
     gcc_except_table: Vec<u8>,
-    report: Report,
-    refused: Refused,
+    report: FramesReport,
+    refused: RefusedFrames,
     /// Steps repeated at the beginnings of further pieces.
     repeats: usize,
 }
@@ -60,9 +60,9 @@ const MAX_REPEATS: usize = 1 << 22;
 ///
 /// # Errors
 /// Every record that cannot be understood or whose code went where tables cannot follow, as refusals of one error.
-pub fn build(input: &Input, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: Vaddr) -> Result<Frames> {
-    let mut first = Report::default();
-    let mut refused = Refused::default();
+pub fn build(input: &FrameInput, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: Vaddr) -> Result<NewFrames> {
+    let mut first = FramesReport::default();
+    let mut refused = RefusedFrames::default();
     let units = read(input, &mut first, &mut refused);
     refused.into_result("unwind tables that cannot be read")?;
     let at = Vaddr(at.0.next_multiple_of(8));
@@ -89,7 +89,7 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: V
     debug_assert_eq!(records.len(), starts.len());
     let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
     let eh_frame_hdr = eh_frame_hdr::write(hdr_at, eh_frame_at, &entries)?;
-    Ok(Frames {
+    Ok(NewFrames {
         stubs: frames_of_stubs(input, &units, stubs, tails)?,
         eh_frame_hdr: (hdr_at, eh_frame_hdr),
         eh_frame: (eh_frame_at, eh_frame),
@@ -99,7 +99,7 @@ pub fn build(input: &Input, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: V
 }
 
 /// The input's frames, ascending by old address, those left out that no unwinder finds.
-fn read<'a>(input: &Input<'a>, report: &mut Report, refused: &mut Refused) -> Vec<Unit<'a>> {
+fn read<'a>(input: &FrameInput<'a>, report: &mut FramesReport, refused: &mut RefusedFrames) -> Vec<Unit<'a>> {
     let mut units = Vec::new();
     let mut budget = lsda::MAX_CALL_SITES;
     fde::each(input, refused, |fde, refused| {
@@ -130,7 +130,7 @@ fn read<'a>(input: &Input<'a>, report: &mut Report, refused: &mut Refused) -> Ve
     units
 }
 
-fn map_units(input: &Input, units: &[Unit], maps: &[&dyn CodeMap], tables_at: Vaddr) -> Mapped {
+fn map_units(input: &FrameInput, units: &[Unit], maps: &[&dyn CodeMap], tables_at: Vaddr) -> Mapped {
     let mut out = Mapped::default();
     let mut steps = Vec::new();
     for (index, unit) in units.iter().enumerate() {
@@ -150,10 +150,10 @@ fn map_units(input: &Input, units: &[Unit], maps: &[&dyn CodeMap], tables_at: Va
 
 /// Adds the pieces of one unit.
 fn map_unit(
-    input: &Input,
+    input: &FrameInput,
     index: usize,
     unit: &Unit,
-    steps: &[Step],
+    steps: &[CfiStep],
     map: &dyn CodeMap,
     tables_at: Vaddr,
     out: &mut Mapped,
@@ -168,7 +168,7 @@ fn map_unit(
     let calls = map.calls_apart(fde.start..fde.end);
     // Most functions have no code that moves rsp.
     let moved = !calls.is_empty() || runs.iter().any(|run| !map.stack_moves(run.new.clone()).is_empty());
-    let rules = if moved { Some(Rules::initial(input, fde)?) } else { None };
+    let rules = if moved { Some(RspRules::initial(input, fde)?) } else { None };
     if let Some(rules) = &rules {
         add_stubs(index, steps, &calls, rules, out);
     }
@@ -198,14 +198,14 @@ fn map_unit(
     for (old, new) in map.copies(fde.start..fde.end) {
         let done = steps.iter().take_while(|s| s.at <= old).count();
         let (start, end) = (new.start, new.end);
-        let placed = place(steps, &[Run { old: old..old + 1, new, steps: done }], map, rules.clone())?;
+        let placed = place(steps, &[FdePart { old: old..old + 1, new, steps: done }], map, rules.clone())?;
         out.repeats += done;
         out.report.rows += 1;
         out.pieces.push(Piece { unit: index, start, end, lsda: None, steps: placed });
     }
     if fde.signal {
         // A signal handler returns to the trampoline's address as the program knows it, that is, its old one.
-        let all = Run { old: fde.start..fde.end, new: fde.start..fde.end, steps: steps.len() };
+        let all = FdePart { old: fde.start..fde.end, new: fde.start..fde.end, steps: steps.len() };
         let steps = steps.iter().map(|s| Ok((offset(s.at - all.new.start)?, s.op.clone())));
         let steps = steps.collect::<std::result::Result<_, String>>()?;
         out.pieces.push(Piece { unit: index, start: all.new.start, end: all.new.end, lsda: None, steps });
@@ -215,7 +215,7 @@ fn map_unit(
 
 /// Adds pieces for calls that stand apart, which the old code's rows describe: one, if the calls stand in the old order and no tail between them. A row is new
 /// where something differs.
-fn add_stubs(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rules, out: &mut Mapped) {
+fn add_stubs(unit: usize, steps: &[CfiStep], mut calls: &[ApartCall], initial: &RspRules, out: &mut Mapped) {
     while let Some(first) = calls.first() {
         let start = first.end.0 - 1;
         let (mut rules, mut placed, mut done, mut lower, mut taken) = (initial.clone(), Vec::new(), 0, 0, 0);
@@ -225,7 +225,7 @@ fn add_stubs(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rul
                 break;
             }
             let at = (call.end.0 - 1 - start) as u32;
-            let mut lowered = |rules: &Rules, by| {
+            let mut lowered = |rules: &RspRules, by| {
                 let changes = lower != by;
                 lower = by;
                 rules.lowered(by).into_iter().filter(move |_| changes).map(move |op| (at, op))
@@ -247,7 +247,7 @@ fn add_stubs(unit: usize, steps: &[Step], mut calls: &[ApartCall], initial: &Rul
 }
 
 /// `.debug_frame` for calls that stand apart and for tails; empty: there are none.
-fn frames_of_stubs(input: &Input, units: &[Unit], stubs: Vec<Piece>, tails: &[(Vaddr, u32)]) -> Result<Vec<u8>> {
+fn frames_of_stubs(input: &FrameInput, units: &[Unit], stubs: Vec<Piece>, tails: &[(Vaddr, u32)]) -> Result<Vec<u8>> {
     if stubs.is_empty() && tails.is_empty() {
         return Ok(Vec::new());
     }
@@ -268,10 +268,10 @@ fn frames_of_stubs(input: &Input, units: &[Unit], stubs: Vec<Piece>, tails: &[(V
 /// The steps of the piece that `runs` form. The first run repeats all steps before it. `rules` are those at the function's
 /// entry, where inserted code moves rsp.
 fn place(
-    steps: &[Step],
-    runs: &[Run],
+    steps: &[CfiStep],
+    runs: &[FdePart],
     map: &dyn CodeMap,
-    mut rules: Option<Rules>,
+    mut rules: Option<RspRules>,
 ) -> std::result::Result<Vec<(u32, gimli::write::CallFrameInstruction)>, String> {
     let start = runs[0].new.start;
     let mut placed = Vec::with_capacity(runs[runs.len() - 1].steps);
@@ -299,7 +299,7 @@ fn offset(bytes: u64) -> std::result::Result<u32, String> {
 }
 
 /// The call sites of the piece that `runs` form, at new addresses and ascending.
-fn call_sites(old: &[CallSite], runs: &[Run], map: &dyn CodeMap) -> std::result::Result<Vec<CallSite>, String> {
+fn call_sites(old: &[CallSite], runs: &[FdePart], map: &dyn CodeMap) -> std::result::Result<Vec<CallSite>, String> {
     let mut sites: Vec<CallSite> = Vec::with_capacity(old.len());
     let mut before = Vaddr(0);
     let mut next_run = 0;
@@ -334,9 +334,9 @@ fn call_sites(old: &[CallSite], runs: &[Run], map: &dyn CodeMap) -> std::result:
 }
 
 /// Builds the contents of `.debug_frame`; `input` holds the old ones in the form of `.eh_frame`.
-pub(crate) fn build_debug(input: &Input, map: &dyn CodeMap) -> Result<Vec<u8>> {
-    let mut refused = Refused::default();
-    let units = read(input, &mut Report::default(), &mut refused);
+pub(crate) fn build_debug(input: &FrameInput, map: &dyn CodeMap) -> Result<Vec<u8>> {
+    let mut refused = RefusedFrames::default();
+    let units = read(input, &mut FramesReport::default(), &mut refused);
     refused.into_result("call-frame information that cannot be read")?;
     let mut mapped = map_units(input, &units, &[map], Vaddr(0));
     mapped.refused.into_result("call-frame information that cannot be moved")?;
@@ -352,7 +352,7 @@ fn written(table: &FrameTable) -> Result<Vec<u8>> {
 }
 
 fn write_frames(
-    input: &Input,
+    input: &FrameInput,
     units: &[Unit],
     pieces: Vec<Piece>,
     at: Vaddr,
@@ -369,7 +369,7 @@ fn write_frames(
 
 /// All records; their addresses are relative to `at`, in this encoding. `moved`: where the code of personality routines is now.
 fn table(
-    input: &Input,
+    input: &FrameInput,
     units: &[Unit],
     pieces: Vec<Piece>,
     at: Vaddr,
@@ -406,15 +406,15 @@ fn table(
     Ok(table)
 }
 
-impl Report {
+impl FramesReport {
     fn drop(&mut self, fde: &Fde, reason: &'static str) {
-        self.dropped.push(Dropped { record: fde.record, start: fde.start, end: fde.end, reason });
+        self.dropped.push(DroppedFde { record: fde.record, start: fde.start, end: fde.end, reason });
     }
 }
 
 /// The new sections with their addresses. They lie one behind the other from the address asked for, each aligned to 8.
 #[derive(Debug)]
-pub struct Frames {
+pub struct NewFrames {
     pub eh_frame_hdr: (Vaddr, Vec<u8>),
     /// Ends with the zero terminator.
     pub eh_frame: (Vaddr, Vec<u8>),
@@ -422,12 +422,12 @@ pub struct Frames {
     pub gcc_except_table: (Vaddr, Vec<u8>),
     /// `.debug_frame` for the calls of stubs. May be empty.
     pub stubs: Vec<u8>,
-    pub report: Report,
+    pub report: FramesReport,
 }
 
 /// What became of the input's frames.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct FramesReport {
     /// FDEs of the input.
     pub fdes: usize,
     /// FDEs of the output: one for each piece of new code.
@@ -438,12 +438,12 @@ pub struct Report {
     pub rows: usize,
     pub lsdas: usize,
     pub call_sites: usize,
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedFde>,
 }
 
 /// An FDE of the input that the output does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedFde {
     /// Address of the record in `.eh_frame`.
     pub record: Vaddr,
     pub start: Vaddr,

@@ -1,6 +1,6 @@
 //! Call-frame instructions: from the input's bytes to instructions at old addresses that can be written elsewhere.
 //!
-//! Input: a parsed FDE or CIE. Output: [`Step`]s in ascending order of old address; a written CIE.
+//! Input: a parsed FDE or CIE. Output: [`CfiStep`]s in ascending order of old address; a written CIE.
 //!
 //! Invariant: DWARF expressions are copied byte for byte, but for distances from rsp where inserted code has moved it, and none of those copied reads the
 //! program counter. Linkers write one that does, for `.plt` (the CFA depends on `rip & 15`, because entries have 16 bytes); new entries have other sizes,
@@ -9,7 +9,7 @@
 //! Source: DWARF 5 section 6.4.2; GNU ld `elfxx-x86.c`, the PLT's `.eh_frame`.
 
 use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::{Bytes, Input, Personality};
+use crate::read::eh_frame::{FrameBytes, FrameInput, Personality};
 use crate::read::fde::Fde;
 use gimli::write::{
     Address, CallFrameInstruction as Out, CommonInformationEntry as OutCie, EndianVec, Expression, Writer,
@@ -24,7 +24,7 @@ pub(super) const INDIRECT_PCREL4: gimli::DwEhPe = gimli::DwEhPe(gimli::DW_EH_PE_
 
 /// One instruction and the old address from which it holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Step {
+pub(super) struct CfiStep {
     pub at: Vaddr,
     pub op: Out,
     /// The bytes of its expression, which [`Out`] does not show.
@@ -35,7 +35,7 @@ pub(super) struct Step {
 const PLT_ENTRY: u64 = 16;
 
 /// Appends the steps of an FDE to `steps`. Those at or behind its end can never hold and are left out.
-pub(super) fn steps(input: &Input, fde: &Fde, steps: &mut Vec<Step>) -> Result<(), String> {
+pub(super) fn steps(input: &FrameInput, fde: &Fde, steps: &mut Vec<CfiStep>) -> Result<(), String> {
     let section = input.section();
     let bases = input.bases();
     let cie = fde.raw.cie();
@@ -81,7 +81,7 @@ pub(super) fn steps(input: &Input, fde: &Fde, steps: &mut Vec<Step>) -> Result<(
             }
         }
         let expression = expression_of(&instruction, &section)?;
-        steps.push(Step { at, op, expression });
+        steps.push(CfiStep { at, op, expression });
     }
     if let Some((from, threshold)) = plt {
         plt_rows(from, fde.end, threshold, steps);
@@ -90,19 +90,19 @@ pub(super) fn steps(input: &Input, fde: &Fde, steps: &mut Vec<Step>) -> Result<(
 }
 
 /// The rows of the PLT code `[from, to)`: `CFA = rsp + 8 + ((rip & 15) >= threshold) * 8`.
-fn plt_rows(from: Vaddr, to: Vaddr, threshold: u64, steps: &mut Vec<Step>) {
+fn plt_rows(from: Vaddr, to: Vaddr, threshold: u64, steps: &mut Vec<CfiStep>) {
     let mut at = from.0;
     while at < to.0 {
         let entry = at & !(PLT_ENTRY - 1);
         let (offset, next) =
             if at - entry < threshold { (8, entry + threshold) } else { (16, entry.saturating_add(PLT_ENTRY)) };
-        steps.push(Step { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset), expression: None });
+        steps.push(CfiStep { at: Vaddr(at), op: Out::Cfa(X86_64::RSP, offset), expression: None });
         at = next;
     }
 }
 
 /// The threshold of the PLT's CFA expression, if it is that one.
-fn plt_threshold(section: &EhFrame<Bytes>, e: &UnwindExpression<usize>) -> Result<Option<u64>, String> {
+fn plt_threshold(section: &EhFrame<FrameBytes>, e: &UnwindExpression<usize>) -> Result<Option<u64>, String> {
     use gimli::constants as c;
     let bytes = e.get(section).map_err(|e| e.to_string())?.0.slice();
     let [breg7, 8, breg16, 0, lit15, and, lit, ge, lit3, shl, plus] = *bytes else { return Ok(None) };
@@ -124,8 +124,8 @@ fn plt_threshold(section: &EhFrame<Bytes>, e: &UnwindExpression<usize>) -> Resul
 /// One instruction for the output; `None` for padding.
 fn convert(
     instruction: &In<usize>,
-    cie: &CommonInformationEntry<Bytes>,
-    section: &EhFrame<Bytes>,
+    cie: &CommonInformationEntry<FrameBytes>,
+    section: &EhFrame<FrameBytes>,
 ) -> Result<Option<Out>, String> {
     let small = |v: i128| match i32::try_from(v) {
         // The writer divides by the factor, which may be -1.
@@ -174,7 +174,7 @@ fn convert(
 }
 
 /// The bytes of the expression in `instruction`, if it has one.
-fn expression_of(instruction: &In<usize>, section: &EhFrame<Bytes>) -> Result<Option<Vec<u8>>, String> {
+fn expression_of(instruction: &In<usize>, section: &EhFrame<FrameBytes>) -> Result<Option<Vec<u8>>, String> {
     let (In::DefCfaExpression { expression }
     | In::Expression { expression, .. }
     | In::ValExpression { expression, .. }) = instruction
@@ -198,7 +198,7 @@ type Found = BTreeMap<u16, (bool, Vec<u8>)>;
 
 /// What of the rules may depend on rsp, while the steps of a function are gone through.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Rules {
+pub(super) struct RspRules {
     cfa: Rule,
     /// The offset last named: what a register gets that is named where the frame address is found by an expression. The standard does not
     /// allow that; assembly has it, and libgcc and LLVM's libunwind agree on it.
@@ -209,11 +209,11 @@ pub(super) struct Rules {
     first: Found,
 }
 
-impl Rules {
+impl RspRules {
     /// The rules at a function's entry.
-    pub fn initial(input: &Input, fde: &Fde) -> Result<Rules, String> {
+    pub fn initial(input: &FrameInput, fde: &Fde) -> Result<RspRules, String> {
         let (section, bases) = (input.section(), input.bases());
-        let mut rules = Rules::default();
+        let mut rules = RspRules::default();
         let mut instructions = fde.raw.cie().instructions(&section, &bases);
         while let Some(instruction) = instructions.next().map_err(|e| e.to_string())? {
             if let Some(op) = convert(&instruction, fde.raw.cie(), &section)? {
@@ -273,7 +273,7 @@ impl Rules {
 
 /// An expression that says with rsp lower by `bytes` what `expression` says; `None` where rsp does not matter, or it branches.
 fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Expression> {
-    let all = gimli::Expression(Bytes::new(expression, gimli::LittleEndian));
+    let all = gimli::Expression(FrameBytes::new(expression, gimli::LittleEndian));
     let encoding = gimli::Encoding { format: gimli::Format::Dwarf32, version: 1, address_size: 8 };
     let mut operations = all.operations(encoding);
     let (mut out, mut from, mut depends) = (EndianVec::new(gimli::LittleEndian), 0, false);
@@ -296,7 +296,7 @@ fn lowered_expression(expression: &[u8], bytes: u32) -> Option<Expression> {
 /// The CIE of an FDE as it is written: every pointer PC-relative in four bytes, the meaning unchanged but for the personality routine's new address.
 /// `base` is the address of the output's `.eh_frame`; `moved`: where the code at an old address is now.
 pub(super) fn cie(
-    input: &Input,
+    input: &FrameInput,
     fde: &Fde,
     with_lsda: bool,
     base: Vaddr,

@@ -6,7 +6,7 @@
 //! Source: DWARF 5 section 6.4.1.
 
 use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::{Input, Section};
+use crate::read::eh_frame::{FrameInput, Section};
 use crate::write::frames::build;
 use crate::write::frames::pieces::CodeMap;
 
@@ -15,11 +15,11 @@ pub fn build_debug<'a>(old: &[u8], tail: &dyn Fn(Vaddr) -> Option<&'a [u8]>, map
     let bytes = as_eh_frame(old)?;
     let eh_frame = Section { at: Vaddr(0), bytes: &bytes };
     let tail = |va| tail(va);
-    build::build_debug(&Input { eh_frame, tail: &tail, text: None, got: None }, map).ok()
+    build::build_debug(&FrameInput { eh_frame, tail: &tail, text: None, got: None }, map).ok()
 }
 
 /// A section `.debug_frame` with the frames of code that moves as a whole, by so many bytes. None: they are not understood, or there are none.
-pub fn of_moved(frames: &Input, by: u64) -> Option<Vec<u8>> {
+pub fn of_moved(frames: &FrameInput, by: u64) -> Option<Vec<u8>> {
     build::build_debug(frames, &Moved(by)).ok().filter(|section| !section.is_empty())
 }
 

@@ -19,7 +19,7 @@ const MAX_SPECIFICATION_BYTES: usize = 1 << 20;
 
 /// What an LSDA holds besides call sites, cut to what the call sites can reach.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Tables<'a> {
+pub(crate) struct LsdaTables<'a> {
     pub actions: &'a [u8],
     pub types: Option<Types<'a>>,
 }
@@ -43,7 +43,7 @@ pub(crate) enum TypeEntry {
 
 impl<'a> Lsda<'a> {
     /// Follows the actions of all call sites to find how far each table reaches.
-    pub(crate) fn tables(&self) -> Result<Tables<'a>, String> {
+    pub(crate) fn tables(&self) -> Result<LsdaTables<'a>, String> {
         let mut reach = Reach { lsda: self, seen: HashSet::new(), actions: 0, types: 0, specifications: 0, read: 0 };
         for site in &self.call_sites {
             reach.chain(site.action)?;
@@ -61,7 +61,7 @@ impl<'a> Lsda<'a> {
                 })
             }
         };
-        Ok(Tables { actions: &self.actions[..reach.actions], types })
+        Ok(LsdaTables { actions: &self.actions[..reach.actions], types })
     }
 
     fn entries(&self, encoding: DwEhPe, base: u64, count: u64) -> Result<Vec<TypeEntry>, String> {
@@ -173,7 +173,7 @@ pub(super) fn write(
     base: Vaddr,
     function: Vaddr,
     sites: &[CallSite],
-    tables: &Tables,
+    tables: &LsdaTables,
 ) -> Result<Vaddr, String> {
     pad(out, base, 4);
     let at = base + out.len() as u64;

@@ -3,8 +3,8 @@
 //! Purpose: the unwinder (libgcc, LLVM libunwind, gdb) and the language personalities see return addresses in new
 //! code, so they need tables that describe it. Data stays where it is, so only code addresses change.
 //!
-//! Input: the original `.eh_frame` and the file image behind it ([`crate::read::eh_frame::Input`]); where each old
-//! instruction went ([`pieces::CodeMap`]). Output: [`build::Frames`].
+//! Input: the original `.eh_frame` and the file image behind it ([`crate::read::eh_frame::FrameInput`]); where each old
+//! instruction went ([`pieces::CodeMap`]). Output: [`build::NewFrames`].
 //!
 //! Invariants:
 //! * a row that begins at old address L begins at the new address of L's instruction, inserted checks included:

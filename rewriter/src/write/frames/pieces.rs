@@ -1,13 +1,13 @@
 //! Where the code of one FDE went.
 //!
-//! Input: the old range of an FDE, its steps, and a [`CodeMap`]. Output: [`Run`]s (parts of the old range with their new
+//! Input: the old range of an FDE, its steps, and a [`CodeMap`]. Output: [`FdePart`]s (parts of the old range with their new
 //! places, in old order) and the pieces they form: one FDE of the output each.
 //!
 //! Invariant: within a piece both old and new addresses ascend, and nothing but padding lies between two runs. Layouts keep
 //! a function's order, so nearly every FDE has one piece; where not, each further piece repeats the steps before it.
 
 use crate::base::addresses::Vaddr;
-use crate::write::frames::cfi::Step;
+use crate::write::frames::cfi::CfiStep;
 use std::ops::Range;
 
 /// Largest padding between two runs of a piece, in bytes: code is never aligned to more than a cache line.
@@ -87,7 +87,7 @@ pub trait CodeMap {
 
 /// A part of an FDE's old code that is one range of new code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct FdePart {
     pub old: Range<Vaddr>,
     pub new: Range<Vaddr>,
     /// How many of the FDE's steps hold in it.
@@ -96,7 +96,7 @@ pub(super) struct Run {
 
 /// The runs of the old code `old`, in old order, those without new code left out: one for each row where the map is
 /// in order, else one for each instruction.
-pub(super) fn runs(old: Range<Vaddr>, steps: &[Step], map: &dyn CodeMap) -> Result<Vec<Run>, String> {
+pub(super) fn runs(old: Range<Vaddr>, steps: &[CfiStep], map: &dyn CodeMap) -> Result<Vec<FdePart>, String> {
     let in_order = map.in_order(old.start, old.end);
     let mut runs = Vec::new();
     let mut done = 0;
@@ -120,7 +120,7 @@ pub(super) fn runs(old: Range<Vaddr>, steps: &[Step], map: &dyn CodeMap) -> Resu
 
 /// Adds a run if there is new code for it.
 fn push(
-    runs: &mut Vec<Run>,
+    runs: &mut Vec<FdePart>,
     old: Range<Vaddr>,
     begin: Option<Vaddr>,
     steps: usize,
@@ -130,13 +130,13 @@ fn push(
     let end = map.end(old.end).filter(|&e| e >= begin);
     let end = end.ok_or_else(|| format!("the new code of {}..{} ends before it begins", old.start, old.end))?;
     if begin < end {
-        runs.push(Run { old, new: begin..end, steps });
+        runs.push(FdePart { old, new: begin..end, steps });
     }
     Ok(())
 }
 
 /// Groups runs into pieces: index ranges of `runs`.
-pub(super) fn pieces(runs: &[Run]) -> Vec<Range<usize>> {
+pub(super) fn pieces(runs: &[FdePart]) -> Vec<Range<usize>> {
     let mut pieces: Vec<Range<usize>> = Vec::new();
     for (i, run) in runs.iter().enumerate() {
         let follows = i > 0 && {

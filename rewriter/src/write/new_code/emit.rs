@@ -1,6 +1,6 @@
-//! Plan -> [`Code`]: the new code, before addresses are known.
+//! Plan -> [`EmittedCode`]: the new code, before addresses are known.
 //!
-//! Input: the image, its instructions, for each version its [`Script`] and planned loops. Output: [`Code`]. **Invariant**: the bytes of an instruction that is not PC-relative
+//! Input: the image, its instructions, for each version its [`Script`] and planned loops. Output: [`EmittedCode`]. **Invariant**: the bytes of an instruction that is not PC-relative
 //! are copied as they are, redundant prefixes included.
 
 use crate::base::addresses::Vaddr;
@@ -13,14 +13,14 @@ use crate::decode::insns::Insns;
 use crate::decode::reader::Reader;
 use crate::decode::skeleton::{Skeleton, skeleton};
 use crate::insert::block_recorder::Recorder;
-use crate::insert::code::{Code, Item, ItemKind, Place, Target};
+use crate::insert::code::{EmittedCode, FixupTarget, FunctionAlignment, HotItem, ItemKind};
 use crate::insert::instruments::{self, Instrument};
 use crate::insert::site::Site;
 use crate::insert::{asm, guard, sequences, strip};
 use crate::plan::checks::Fuel;
 use crate::plan::loop_tests::Strip;
 use crate::read::image::Image;
-use crate::write::new_code::script::{Part, Script, parts};
+use crate::write::new_code::script::{EmitPart, Script, parts};
 use crate::write::new_code::versions::Versions;
 use blizzard_contract::{self as contract};
 use iced_x86::{ConstantOffsets, Instruction, Mnemonic, Register};
@@ -54,9 +54,13 @@ pub fn emit(
     tables: usize,
     options: &Options,
     (fuel, recorder): (Fuel, Recorder),
-) -> Code {
-    let mut code =
-        Code { begin: CompactOffsets::with_capacity(versions.labels() + 1), fuel, recorder, ..Code::default() };
+) -> EmittedCode {
+    let mut code = EmittedCode {
+        begin: CompactOffsets::with_capacity(versions.labels() + 1),
+        fuel,
+        recorder,
+        ..EmittedCode::default()
+    };
     let old_bytes: usize = image.exec.iter().map(|s| s.bytes as usize).sum();
     code.hot.bytes.reserve(old_bytes * if options.checks == options::Checks::None { 1 } else { 2 });
     let emission = Emission { image, insns, versions, options, tables: tables as u32 };
@@ -68,7 +72,7 @@ pub fn emit(
 }
 
 impl Emission<'_> {
-    fn pass(&self, code: &mut Code, Pass { script, strips, full }: Pass) {
+    fn pass(&self, code: &mut EmittedCode, Pass { script, strips, full }: Pass) {
         let Emission { image, insns, versions, options, tables } = *self;
         let Script { cued, moved, cues, decisions, checks, places, loads, lengths } = script;
         let mut reader = Reader::new(image, insns);
@@ -93,7 +97,7 @@ impl Emission<'_> {
             let table = loads.next_if(|l| l.0 == id).map(|l| l.1 + if full { tables } else { 0 });
             let was_emitting = std::mem::replace(&mut emitting, !full || versions.has_full(id));
             if !emitting {
-                if matches!(&part, Part::Cued(cue) if cue.is_first()) {
+                if matches!(&part, EmitPart::Cued(cue) if cue.is_first()) {
                     lengths.next();
                 }
                 run.copy(code, image);
@@ -108,35 +112,35 @@ impl Emission<'_> {
                 let reached = was_emitting && falls_into(insns, id);
                 redirects = !full && !reached && versions.has_full(id);
                 let place = match (full, redirects) {
-                    (true, _) => Place::ANYWHERE,
+                    (true, _) => FunctionAlignment::ANYWHERE,
                     (false, true) => place.behind(REDIRECTION_BYTES),
                     (false, false) => place,
                 };
-                code.items.push(Item::new(code.hot.pos(), ItemKind::Align { reached, place }));
+                code.items.push(HotItem::new(code.hot.pos(), ItemKind::Align { reached, place }));
                 code.cold_starts.push((label, code.cold.pos()));
                 if redirects {
                     let at = asm::jmp32(&mut code.hot.bytes);
-                    code.hot.fix(at, Target::Insn { id: versions.full(id), delta: 0 });
+                    code.hot.fix(at, FixupTarget::Insn { id: versions.full(id), delta: 0 });
                 }
             }
             let begin = code.hot.pos() + run.bytes();
             code.begin.push(begin);
             if std::mem::take(&mut redirects) {
                 code.hot.bytes.extend(contract::REDIRECTABLE);
-                code.accesses.redirects(id, !matches!(part, Part::Cued(_)));
+                code.accesses.redirects(id, !matches!(part, EmitPart::Cued(_)));
             }
             let cue = match part {
-                Part::Copied => {
+                EmitPart::Copied => {
                     // Nothing is inserted, and nothing in it depends on where it stands.
                     run.add(code, image, reader.place(id), insns.length(id));
                     continue;
                 }
-                Part::Moved => {
+                EmitPart::Moved => {
                     run.copy(code, image);
                     self.shift(code, &mut reader, (id, label), &mut insn);
                     continue;
                 }
-                Part::Cued(cue) => cue,
+                EmitPart::Cued(cue) => cue,
             };
             run.copy(code, image);
             let cold = code.cold.pos();
@@ -159,7 +163,7 @@ impl Emission<'_> {
                 screens: options.screens,
                 anchor: cue.anchor(&insn),
             };
-            let insert = |code: &mut Code, instrument| {
+            let insert = |code: &mut EmittedCode, instrument| {
                 if let Err(reason) = instruments::insert(code, &site, instrument) {
                     let at = insns.va(id);
                     code.refusals.push(Refusal { at, place: image.place(at), reason: reason.to_owned() });
@@ -228,7 +232,7 @@ impl Run {
 
     /// Adds `len` bytes at an offset of a section.
     #[inline]
-    fn add(&mut self, code: &mut Code, image: &Image, (section, at): (usize, usize), len: u8) {
+    fn add(&mut self, code: &mut EmittedCode, image: &Image, (section, at): (usize, usize), len: u8) {
         if self.section != section || self.to != at {
             self.copy(code, image);
             (self.section, self.from) = (section, at);
@@ -238,7 +242,7 @@ impl Run {
 
     /// Puts them into the hot buffer.
     #[inline]
-    fn copy(&mut self, code: &mut Code, image: &Image) {
+    fn copy(&mut self, code: &mut EmittedCode, image: &Image) {
         if self.from < self.to {
             code.hot.bytes.extend_from_slice(&image.exec_bytes(self.section)[self.from..self.to]);
             self.from = self.to;
@@ -254,7 +258,13 @@ impl Emission<'_> {
     }
 
     /// Emits an instruction that nothing is inserted for. What changes of it stands in its bytes; it is decoded only where they are unusual.
-    fn shift(&self, code: &mut Code, reader: &mut Reader, (id, label): (InsnId, InsnId), insn: &mut Instruction) {
+    fn shift(
+        &self,
+        code: &mut EmittedCode,
+        reader: &mut Reader,
+        (id, label): (InsnId, InsnId),
+        insn: &mut Instruction,
+    ) {
         let insns = self.insns;
         let bytes = reader.tail(id);
         let condition = match bytes {
@@ -265,7 +275,7 @@ impl Emission<'_> {
         match (flow, target, condition) {
             (Flow::Jmp, Some(to), _) => return branch(code, None, self.jump(label, to), 0),
             (Flow::Cond, Some(to), Some(_)) => branch(code, condition, self.jump(label, to), 0),
-            (Flow::Call, Some(to), _) => call(code, Target::Insn { id: to, delta: 0 }),
+            (Flow::Call, Some(to), _) => call(code, FixupTarget::Insn { id: to, delta: 0 }),
             _ => match skeleton(bytes).filter(|s| s.ip_relative && target.is_none()) {
                 Some(Skeleton { len, disp32, .. }) => {
                     let at = usize::from(disp32);
@@ -273,7 +283,7 @@ impl Emission<'_> {
                     let start = code.hot.bytes.len();
                     code.hot.bytes.extend_from_slice(&bytes[..usize::from(len)]);
                     let to = insns.end(id) + i64::from(distance) as u64;
-                    code.hot.fix_before(start + at, len - disp32 - 4, Target::Old(to));
+                    code.hot.fix_before(start + at, len - disp32 - 4, FixupTarget::Old(to));
                 }
                 None => {
                     let bytes = reader.decode(id, insn);
@@ -285,7 +295,7 @@ impl Emission<'_> {
     }
 
     /// Emits the instruction itself.
-    fn relocate(&self, code: &mut Code, original: &Original, table: Option<u32>) {
+    fn relocate(&self, code: &mut EmittedCode, original: &Original, table: Option<u32>) {
         let insns = self.insns;
         let Original { id, label, insn, bytes, strip, .. } = *original;
         // The loop's own jump passes by what runs when it is entered.
@@ -298,21 +308,23 @@ impl Emission<'_> {
                 Some(to) => branch(code, None, jump(to), delta(to)),
                 None => {
                     let at = asm::jmp32(&mut hot.bytes);
-                    hot.fix(at, Target::Old(to));
+                    hot.fix(at, FixupTarget::Old(to));
                 }
             },
             (Flow::Call, Some(to)) if to == insns.end(id) => {
                 // call of the next instruction: the code wants its own old address.
                 asm::push(&mut hot.bytes, asm::RAX);
                 let at = asm::lea_rip(&mut hot.bytes, asm::RAX);
-                hot.fix(at, Target::Old(to));
+                hot.fix(at, FixupTarget::Old(to));
                 asm::xchg_rsp_rax(&mut hot.bytes);
             }
-            (Flow::Call, Some(to)) => call(code, target.map_or(Target::Old(to), |id| Target::Insn { id, delta: 0 })),
+            (Flow::Call, Some(to)) => {
+                call(code, target.map_or(FixupTarget::Old(to), |id| FixupTarget::Insn { id, delta: 0 }))
+            }
             (Flow::Cond, Some(to)) if insn.mnemonic() == Mnemonic::Xbegin => {
                 hot.bytes.extend([0xc7, 0xf8, 0, 0, 0, 0]);
                 let at = hot.bytes.len() - 4;
-                hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id: jump(id), delta: 0 }));
+                hot.fix(at, target.map_or(FixupTarget::Old(to), |id| FixupTarget::Insn { id: jump(id), delta: 0 }));
             }
             (Flow::Cond, Some(to)) if insn.is_jcc_short_or_near() => {
                 // iced numbers the conditions from 1 in the order of their encodings.
@@ -321,7 +333,7 @@ impl Emission<'_> {
                     Some(to) => branch(code, Some(cc), jump(to), delta(to)),
                     None => {
                         let at = asm::jcc32(&mut hot.bytes, cc);
-                        hot.fix(at, Target::Old(to));
+                        hot.fix(at, FixupTarget::Old(to));
                     }
                 }
             }
@@ -330,7 +342,7 @@ impl Emission<'_> {
                 hot.bytes.extend(&bytes[..bytes.len() - 1]);
                 hot.bytes.extend([2, 0xeb, 5]);
                 let at = asm::jmp32(&mut hot.bytes);
-                hot.fix(at, target.map_or(Target::Old(to), |id| Target::Insn { id: jump(id), delta: 0 }));
+                hot.fix(at, target.map_or(FixupTarget::Old(to), |id| FixupTarget::Insn { id: jump(id), delta: 0 }));
             }
             // What it would access could not be checked; where it exists, it fails as it does elsewhere.
             _ if is_padlock(insn) => hot.bytes.extend(asm::UD2),
@@ -340,7 +352,7 @@ impl Emission<'_> {
                 sequences::syscall(&mut hot.bytes);
                 let at = hot.bytes.len() - sequences::SYSCALL_TO_FIELD;
                 let delta = code.hot.pos() - code.begin.get(label.ix());
-                code.hot.fix(at, Target::Insn { id: label, delta });
+                code.hot.fix(at, FixupTarget::Insn { id: label, delta });
             }
             _ if original.alias => hot.bytes.extend(guard::prefixed(bytes)),
             _ => copy(code, original, table),
@@ -349,7 +361,7 @@ impl Emission<'_> {
 
     /// Where the next instruction in the buffer is not the one that runs next: a jump, or a trap where nothing was decoded.
     #[inline]
-    fn fall_through(&self, code: &mut Code, (id, label): (InsnId, InsnId)) {
+    fn fall_through(&self, code: &mut EmittedCode, (id, label): (InsnId, InsnId)) {
         let flow = self.insns.flow(id);
         if matches!(flow, Flow::Jmp | Flow::IndirectJmp | Flow::Ret | Flow::Stop) {
             return;
@@ -377,25 +389,25 @@ struct Original<'x, 'a> {
 }
 
 #[inline]
-fn branch(code: &mut Code, cc: Option<u8>, to: InsnId, delta: u32) {
-    code.items.push(Item::new(code.hot.pos(), ItemKind::Branch { cc, to, delta }));
-    code.hot.bytes.extend([cc.unwrap_or(Item::NO_CC), delta as u8]);
+fn branch(code: &mut EmittedCode, cc: Option<u8>, to: InsnId, delta: u32) {
+    code.items.push(HotItem::new(code.hot.pos(), ItemKind::Branch { cc, to, delta }));
+    code.hot.bytes.extend([cc.unwrap_or(HotItem::NO_CC), delta as u8]);
 }
 
-fn call(code: &mut Code, to: Target) {
+fn call(code: &mut EmittedCode, to: FixupTarget) {
     let at = asm::call32(&mut code.hot.bytes);
     code.hot.fix(at, to);
 }
 
 #[inline]
-fn copy(code: &mut Code, original: &Original, table: Option<u32>) {
+fn copy(code: &mut EmittedCode, original: &Original, table: Option<u32>) {
     let Original { insn, bytes, reader, .. } = *original;
     let start = code.hot.bytes.len();
     if let Some(t) = table {
         let offsets = reader.constant_offsets(insn);
         let (pos, disp) = with_disp32(&mut code.hot.bytes, insn, bytes, &offsets);
         let tail = (code.hot.bytes.len() - pos - 4) as u8;
-        code.hot.fix_before(pos, tail, Target::TableDelta { table: t, disp });
+        code.hot.fix_before(pos, tail, FixupTarget::TableDelta { table: t, disp });
         return;
     }
     code.hot.bytes.extend(bytes);
@@ -405,7 +417,7 @@ fn copy(code: &mut Code, original: &Original, table: Option<u32>) {
         let distance = if insn.memory_base() == Register::EIP { distance as i32 as u64 } else { distance };
         let at = reader.constant_offsets(insn).displacement_offset();
         let tail = (bytes.len() - at - 4) as u8;
-        code.hot.fix_before(start + at, tail, Target::Old(Vaddr(insn.next_ip().wrapping_add(distance))));
+        code.hot.fix_before(start + at, tail, FixupTarget::Old(Vaddr(insn.next_ip().wrapping_add(distance))));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Code -> [`Placed`] and [`NewCode`]: sizes and addresses decided, fields filled in.
+//! Code -> [`PlacedCode`] and [`NewCode`]: sizes and addresses decided, fields filled in.
 //!
 //! Branches start short and grow until all reach (they never shrink, so this ends). The new code begins at the page
 //! behind the input's last segment: hot code, then cold stubs; read-only tables follow on the next page.
@@ -10,19 +10,21 @@ use crate::base::error::{Error, Result};
 use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::jump_table::JumpTable;
-use crate::insert::code::{Buffer, COLD_ALIGN, Code, Fixup, Item, ItemKind, Restarts, StubCall, TailCall, Target};
+use crate::insert::code::{
+    Buffer, COLD_ALIGN, EmittedCode, EmittedRestarts, Fixup, FixupTarget, HotItem, ItemKind, StubCall, TailCall,
+};
 use crate::insert::strip;
 use crate::plan::checks;
 use crate::write::frames::pieces::StackMove;
 use crate::write::new_code::versions::Versions;
 use blizzard_contract::restarts::Restart;
-use blizzard_contract::{Claim, GroupRange, Region, TrapEntry, VsibDesc};
+use blizzard_contract::{Claim, CodeRegion, GroupRange, TrapEntry, VsibDesc};
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// Where everything is, and the tables.
 #[derive(Debug)]
-pub struct Placed {
+pub struct PlacedCode {
     pub code_va: Vaddr,
     /// Bytes of the new code: hot code, padding, cold code.
     pub code_bytes: u64,
@@ -31,8 +33,8 @@ pub struct Placed {
     pub rodata_va: Vaddr,
     pub rodata: Vec<u8>,
     pub claims: Vec<Claim>,
-    pub regions: Vec<Region>,
-    restarts: Restarts,
+    pub regions: Vec<CodeRegion>,
+    restarts: EmittedRestarts,
     /// Copies of loops' blocks: a place in the old code that they belong to, and the new code. Ascending.
     pub copies: Vec<(InsnId, std::ops::Range<Vaddr>)>,
     /// Their instructions.
@@ -72,7 +74,7 @@ pub struct Placed {
 pub struct NewCode {
     hot: Vec<u8>,
     cold: Vec<u8>,
-    items: Vec<Item>,
+    items: Vec<HotItem>,
     /// Which items have their long form.
     long: Vec<bool>,
     /// Bytes by which the items in front of each have grown.
@@ -83,11 +85,11 @@ pub struct NewCode {
 /// What the optimiser's passes say of the code.
 pub struct Proofs<'x> {
     pub ranges: &'x [GroupRange],
-    pub claims: &'x [checks::Claim],
-    pub regions: &'x [checks::Region],
+    pub claims: &'x [checks::PlannedClaim],
+    pub regions: &'x [checks::PlannedRegion],
 }
 
-impl Placed {
+impl PlacedCode {
     /// Where the checks of accesses begin, relative to the new code's beginning.
     pub fn restarts(&self) -> impl Iterator<Item = Restart> {
         self.restarts.all().map(|(id, from, bytes)| {
@@ -178,7 +180,7 @@ impl Placed {
 }
 
 /// Bytes by which the items grow in front of each item, for one choice of branch sizes; one more for the end.
-fn grown(hot: &[u8], items: &[Item], long: &[bool], out: &mut Vec<u32>) {
+fn grown(hot: &[u8], items: &[HotItem], long: &[bool], out: &mut Vec<u32>) {
     out.clear();
     let mut grown = 0u32;
     for (item, long) in items.iter().zip(long) {
@@ -198,8 +200,8 @@ struct Near {
 }
 
 /// Which branches need their long forms, and the bytes by which the items in front of each item have grown then; one more for the end.
-fn relax(code: &Code) -> (Vec<bool>, Vec<u32>) {
-    let Code { hot, items, begin, .. } = code;
+fn relax(code: &EmittedCode) -> (Vec<bool>, Vec<u32>) {
+    let EmittedCode { hot, items, begin, .. } = code;
     let mut long = vec![false; items.len()];
     // Nothing ever shrinks but padding, and no distance falls below what it is without any growth: most are decided by that.
     let mut near = Vec::new();
@@ -211,7 +213,7 @@ fn relax(code: &Code) -> (Vec<bool>, Vec<u32>) {
             long[k] = true;
             continue;
         }
-        let before = |i: &&Item| i.pos < begin || i.pos == begin && i.is_align();
+        let before = |i: &&HotItem| i.pos < begin || i.pos == begin && i.is_align();
         let before_target = if begin > item.pos {
             k + items[k..].iter().take_while(before).count()
         } else {
@@ -241,7 +243,7 @@ fn relax(code: &Code) -> (Vec<bool>, Vec<u32>) {
 
 /// Where each instruction's new code begins, one more for the end, and the padding in front of it; `shift`: bytes by which the items in front of each
 /// item have grown. Takes the old places away.
-fn settle(code: &mut Code, shift: &[u32]) -> (CompactOffsets, Vec<(InsnId, u32)>) {
+fn settle(code: &mut EmittedCode, shift: &[u32]) -> (CompactOffsets, Vec<(InsnId, u32)>) {
     let old = std::mem::take(&mut code.begin);
     let (mut begin, mut padding) = (CompactOffsets::with_capacity(old.len()), Vec::new());
     let mut done = 0;
@@ -289,13 +291,13 @@ const TRAP: u8 = 0xcc;
 /// # Errors
 /// When the new code would not fit into the reach of a rel32.
 pub fn place(
-    mut code: Code,
+    mut code: EmittedCode,
     insns: &Insns,
     versions: Versions,
     tables: &[JumpTable],
     proofs: &Proofs,
     (lowest, at): (Vaddr, Vaddr),
-) -> Result<(Placed, NewCode)> {
+) -> Result<(PlacedCode, NewCode)> {
     let too_large = || {
         Error::new("the new code would be larger than 1 GiB").help("rewrite with --checks none or split the program")
     };
@@ -328,16 +330,16 @@ pub fn place(
     }
     let out_of_reach = std::cell::Cell::new(None);
     let begin_of = |id: InsnId| at + u64::from(begin.get(id.ix()));
-    let value = |f: &Fixup, target: Target, here: Vaddr| -> i32 {
+    let value = |f: &Fixup, target: FixupTarget, here: Vaddr| -> i32 {
         let ip = here + 4 + u64::from(f.tail);
         let to = match target {
-            Target::Old(va) => va,
-            Target::Insn { id, delta } => begin_of(id) + u64::from(delta),
-            Target::Cold(pos) => at + u64::from(cold_at) + u64::from(pos),
-            Target::Counter(k) => counters_at + 8 * u64::from(k),
-            Target::Vsib(i) => rodata_va + 16 * u64::from(i),
-            Target::Range(i) => ranges_va + 16 * u64::from(i),
-            Target::TableDelta { table, disp } => {
+            FixupTarget::Old(va) => va,
+            FixupTarget::Insn { id, delta } => begin_of(id) + u64::from(delta),
+            FixupTarget::Cold(pos) => at + u64::from(cold_at) + u64::from(pos),
+            FixupTarget::Counter(k) => counters_at + 8 * u64::from(k),
+            FixupTarget::Vsib(i) => rodata_va + 16 * u64::from(i),
+            FixupTarget::Range(i) => ranges_va + 16 * u64::from(i),
+            FixupTarget::TableDelta { table, disp } => {
                 let t = table as usize;
                 return disp.wrapping_add((table_at[t] - tables[t].at) as i64 as i32);
             }
@@ -348,7 +350,7 @@ pub fn place(
         }
         distance as i32
     };
-    let Code {
+    let EmittedCode {
         mut hot,
         mut cold,
         cold_starts,
@@ -367,7 +369,7 @@ pub fn place(
     // A loop's stubs are emitted where it ends.
     stub_calls.sort_by_key(|call| call.id);
     let into_cold = |f: &Fixup| match hot.target(f) {
-        Target::Cold(to) => Some((f.pos, to)),
+        FixupTarget::Cold(to) => Some((f.pos, to)),
         _ => None,
     };
     let into_cold: Vec<(u32, u32)> = hot.fixups.iter().filter_map(into_cold).collect();
@@ -388,10 +390,10 @@ pub fn place(
     let leads = |t: &JumpTable| t.words(begin_of, |id| insns.va(id));
     let rodata = rodata(&vsib, proofs.ranges, tables, &table_at, rodata_va, next, leads);
     let (claims, mut regions) = proven(&guarded, proofs, &begin, (ranges_va - at) as u32);
-    regions.extend(moved.iter().map(|&(from, to, id)| Region {
+    regions.extend(moved.iter().map(|&(from, to, id)| CodeRegion {
         start: cold_at + from,
         end: cold_at + to,
-        group: Region::MOVED | begin.get(id.ix()),
+        group: CodeRegion::MOVED | begin.get(id.ix()),
     }));
     let stretch = |part: std::ops::Range<u32>| at + u64::from(cold_at + part.start)..at + u64::from(cold_at + part.end);
     let copies = copies(&moved).map(|(id, part)| (id, stretch(part))).collect();
@@ -417,7 +419,7 @@ pub fn place(
     let redirected = accesses.redirected.iter().map(both).collect();
     debug_assert!(versions.labels() + 1 == begin.len());
     let new = NewCode { hot: hot.bytes, cold: cold.bytes, items, long, shift, cold_at };
-    let placed = Placed {
+    let placed = PlacedCode {
         code_va: at,
         code_bytes,
         cold_at,
@@ -448,7 +450,7 @@ pub fn place(
 }
 
 /// Fills the fields of a buffer in; `place`: the final address of a position, asked by rising position.
-fn fill(buffer: &mut Buffer, mut place: impl FnMut(u32) -> Vaddr, value: &dyn Fn(&Fixup, Target, Vaddr) -> i32) {
+fn fill(buffer: &mut Buffer, mut place: impl FnMut(u32) -> Vaddr, value: &dyn Fn(&Fixup, FixupTarget, Vaddr) -> i32) {
     for f in std::mem::take(&mut buffer.fixups) {
         let v = value(&f, buffer.target(&f), place(f.pos));
         let at = f.pos as usize;
@@ -474,7 +476,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 impl NewCode {
     /// Gives hot code, padding and cold code in pieces.
-    pub fn write(self, placed: &Placed, mut to: impl FnMut(&[u8])) {
+    pub fn write(self, placed: &PlacedCode, mut to: impl FnMut(&[u8])) {
         let NewCode { hot, cold, items, long, shift, cold_at } = self;
         let mut out = Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 3));
         let mut written = 0;
@@ -548,17 +550,17 @@ fn proven(
     proofs: &Proofs,
     begin: &CompactOffsets,
     ranges: u32,
-) -> (Vec<Claim>, Vec<Region>) {
+) -> (Vec<Claim>, Vec<CodeRegion>) {
     let guarded = |id: InsnId| {
         let delta = guarded.binary_search_by_key(&id, |g| g.0).map_or(0, |k| guarded[k].1);
         begin.get(id.ix()) + delta
     };
-    let claim = |c: &checks::Claim| Claim {
+    let claim = |c: &checks::PlannedClaim| Claim {
         access: guarded(c.id),
         cover: c.cover.map_or(Claim::SEVERAL, guarded),
         reason: c.reason,
     };
-    let region = |r: &checks::Region| Region {
+    let region = |r: &checks::PlannedRegion| CodeRegion {
         start: begin.get(r.first.ix()),
         end: begin.get(r.stop.ix()),
         group: ranges + 16 * r.chain,

@@ -1,6 +1,6 @@
 //! The new code: emitted, laid out, filled in.
 //!
-//! Input: the plan. Output: [`layout::NewCode`] and where each instruction has got to ([`layout::Placed`]).
+//! Input: the plan. Output: [`layout::NewCode`] and where each instruction has got to ([`layout::PlacedCode`]).
 //! **Invariant**: the main run of instructions keeps its order.
 
 pub(crate) mod script;

@@ -5,7 +5,7 @@
 //! which something is inserted as a rule, the script keeps the decision, what is live before it, and where in its block it stands.
 
 use crate::base::options::Options;
-use crate::decode::classify::Form;
+use crate::decode::classify::EmitForm;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
 use crate::decode::regs::RegSet;
@@ -14,14 +14,14 @@ use crate::facts::kinds::{Facts, KindId};
 use crate::facts::liveness::Liveness;
 use crate::facts::red_zone::RedZone;
 use crate::graph::cfg::Cfg;
-use crate::insert::code::Place;
-use crate::plan::checks::{Plan, Planned};
+use crate::insert::code::FunctionAlignment;
+use crate::plan::checks::{CheckPlan, Planned};
 use crate::plan::decision::{Decision, Number};
 use iced_x86::{Instruction, Register};
 
 /// How an instruction is emitted.
 #[derive(Clone, Copy, Debug)]
-pub enum Part {
+pub enum EmitPart {
     /// As it is.
     Copied,
     /// Nothing is inserted, but a distance in it changes, or what runs behind it stands elsewhere.
@@ -113,7 +113,7 @@ fn add<T>(pieces: &mut Pieces<T>, entry: T) {
 pub struct Script {
     /// One bit for each instruction that has a cue.
     pub cued: Vec<u64>,
-    /// One bit for each [`Part::Moved`].
+    /// One bit for each [`EmitPart::Moved`].
     pub moved: Vec<u64>,
     pub cues: Pieces<Cue>,
     /// What the cues' numbers mean.
@@ -121,7 +121,7 @@ pub struct Script {
     /// By instruction.
     pub checks: Vec<Planned>,
     /// Where each function goes.
-    pub places: Vec<(InsnId, Place)>,
+    pub places: Vec<(InsnId, FunctionAlignment)>,
     /// Loads of jump tables, with the tables' indices; sorted.
     pub loads: Vec<(InsnId, u32)>,
     /// Instructions of each block, where blocks are counted.
@@ -130,8 +130,8 @@ pub struct Script {
 
 impl Script {
     /// Writes it.
-    pub fn write(input: &Input, plan: &mut Plan) -> Script {
-        let Input { insns, cfg, facts, options, .. } = *input;
+    pub fn write(input: &ScriptInput, plan: &mut CheckPlan) -> Script {
+        let ScriptInput { insns, cfg, facts, options, .. } = *input;
         let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
         loads.sort();
         // Jumps that share a load share its table.
@@ -146,7 +146,7 @@ impl Script {
             loads: Vec::new(),
             lengths: Vec::new(),
         };
-        let forms: Vec<Form> = facts.kinds().iter().map(|k| Form::of(&k.sample)).collect();
+        let forms: Vec<EmitForm> = facts.kinds().iter().map(|k| EmitForm::of(&k.sample)).collect();
         let quiet: Vec<bool> = script.decisions.iter().map(Decision::is_quiet).collect();
         let mut strips = plan.strips.iter().peekable();
         let mut load = loads.iter().map(|l| l.0);
@@ -182,9 +182,9 @@ impl Script {
                 let form = forms[kind.ix()];
                 let bit = 1 << (i % 64);
                 let in_place = || !last || falls_on(insns, id);
-                if quiet && form == Form::Plain && in_place() && (!strip || !first && !last) {
+                if quiet && form == EmitForm::Plain && in_place() && (!strip || !first && !last) {
                     // Copied as it is.
-                } else if quiet && !strip && form != Form::Other && leads_to_code(insns, id) {
+                } else if quiet && !strip && form != EmitForm::Other && leads_to_code(insns, id) {
                     script.moved[i as usize / 64] |= bit;
                 } else {
                     if live.is_empty() {
@@ -233,23 +233,23 @@ fn leads_to_code(insns: &Insns, id: InsnId) -> bool {
 }
 
 /// How each instruction is emitted, in order.
-pub fn parts(cued: Vec<u64>, moved: Vec<u64>, cues: Pieces<Cue>) -> impl Iterator<Item = Part> {
+pub fn parts(cued: Vec<u64>, moved: Vec<u64>, cues: Pieces<Cue>) -> impl Iterator<Item = EmitPart> {
     let mut cues = cues.into_iter().flatten();
     (0..64 * cued.len()).map(move |i| {
         let has = |bits: &[u64]| bits[i / 64] >> (i % 64) & 1 != 0;
         if has(&cued) {
-            Part::Cued(cues.next().expect("one for each bit"))
+            EmitPart::Cued(cues.next().expect("one for each bit"))
         } else if has(&moved) {
-            Part::Moved
+            EmitPart::Moved
         } else {
-            Part::Copied
+            EmitPart::Copied
         }
     })
 }
 
 /// Everything the [`Script`] is written from.
 #[derive(Clone, Copy)]
-pub struct Input<'x> {
+pub struct ScriptInput<'x> {
     pub insns: &'x Insns,
     pub cfg: &'x Cfg,
     pub facts: &'x Facts,
@@ -260,7 +260,7 @@ pub struct Input<'x> {
 }
 
 /// Where each function goes.
-pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
+pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, FunctionAlignment)> {
     let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
     let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.len() as u32)]);
     let place = |(&start, end): (&InsnId, InsnId)| {
@@ -268,7 +268,7 @@ pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, Place)> {
         while let Some(head) = heads.next_if(|&head| head < end) {
             has_loop |= head >= start;
         }
-        (start, if has_loop { Place::like(insns.va(start)) } else { Place::ALIGNED })
+        (start, if has_loop { FunctionAlignment::like(insns.va(start)) } else { FunctionAlignment::ALIGNED })
     };
     insns.starts.iter().zip(ends).map(place).collect()
 }

@@ -7,7 +7,9 @@
 //! `verify` follow; the shortest chain is taken. Source: SDM volume 2, JMP.
 
 use crate::base::addresses::Vaddr;
-use crate::write::old_code::springboards::{BEGIN, COVERED, ENTERED, LONG, LONG_JUMP, Old, SHARED, TARGET, TRAP, USED};
+use crate::write::old_code::springboards::{
+    BEGIN, COVERED, ENTERED, LONG, LONG_JUMP, OldSection, SHARED, TARGET, TRAP, USED,
+};
 use blizzard_contract::SPRINGBOARD_JUMPS;
 use std::ops::Range;
 
@@ -24,7 +26,7 @@ struct Step {
     from: Option<usize>,
 }
 
-impl Old {
+impl OldSection {
     /// Puts a chain of jumps to `to` there; false where none fits.
     pub(super) fn chain(&mut self, at: usize, to: Vaddr) -> bool {
         let Some((steps, pad)) = self.find(at) else { return false };
@@ -130,14 +132,14 @@ mod tests {
     use super::*;
 
     /// Trap bytes of decoded code, and possible targets among them.
-    fn old(bytes: usize, targets: impl IntoIterator<Item = usize>) -> Old {
-        let mut old = Old { va: Vaddr(0x1000), bytes: vec![TRAP; bytes], state: vec![COVERED; bytes] };
+    fn old(bytes: usize, targets: impl IntoIterator<Item = usize>) -> OldSection {
+        let mut old = OldSection { va: Vaddr(0x1000), bytes: vec![TRAP; bytes], state: vec![COVERED; bytes] };
         targets.into_iter().for_each(|at| old.state[at] |= BEGIN | TARGET);
         old
     }
 
     /// Where jumps lead from `at` on, and how many they are.
-    fn follow(old: &Old, mut at: usize) -> (u64, usize) {
+    fn follow(old: &OldSection, mut at: usize) -> (u64, usize) {
         for jumps in 1.. {
             match old.bytes[at..] {
                 [0xeb, rel, ..] => at = (at + SHORT).checked_add_signed(isize::from(rel as i8)).unwrap(),

@@ -14,7 +14,7 @@ use crate::decode::insn::InsnId;
 use crate::decode::insns::Insns;
 use crate::graph::computed_targets::Computed;
 use crate::read::image::Image;
-use crate::write::new_code::layout::Placed;
+use crate::write::new_code::layout::PlacedCode;
 use crate::write::output::Output;
 use blizzard_contract::TrapEntry;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
@@ -31,7 +31,7 @@ const ALIGNMENT: u64 = 8;
 
 /// What was left behind.
 #[derive(Debug)]
-pub struct Left {
+pub struct LeftBehind {
     /// Instructions that need no row in the trap map, because a springboard covers their first bytes; sorted.
     boarded: Vec<InsnId>,
     /// Of both kinds.
@@ -60,21 +60,21 @@ pub(super) const BEGIN: u8 = 16;
 pub(super) const ENTERED: u8 = 32;
 
 /// One executable section while it is patched.
-pub(super) struct Old {
+pub(super) struct OldSection {
     pub(super) va: Vaddr,
     pub(super) bytes: Vec<u8>,
     pub(super) state: Vec<u8>,
 }
 
 /// Patches `out`, which begins with a copy of the input file.
-pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed, placed: &Placed) -> Left {
-    let mut left = Left { boarded: Vec::new(), springboards: 0, short: 0, crowded: 0, mixed: false };
+pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed, placed: &PlacedCode) -> LeftBehind {
+    let mut left = LeftBehind { boarded: Vec::new(), springboards: 0, short: 0, crowded: 0, mixed: false };
     let mut roots: Vec<(Vaddr, InsnId)> = insns.roots.iter().map(|&r| (insns.va(r), r)).collect();
     roots.sort();
     let mut main = 0;
     for (s, section) in image.exec.iter().enumerate() {
         let size = section.bytes as usize;
-        let mut old = Old { va: section.va, bytes: image.exec_bytes(s).to_vec(), state: vec![0; size] };
+        let mut old = OldSection { va: section.va, bytes: image.exec_bytes(s).to_vec(), state: vec![0; size] };
         let end = section.va + section.bytes;
         let stop = insns.main_range(section.va, end).end;
         let overlapping = (insns.main..insns.len()).filter(|&i| {
@@ -101,14 +101,14 @@ pub fn patch(out: &mut Output, image: &Image, insns: &Insns, computed: &Computed
     left
 }
 
-impl Left {
+impl LeftBehind {
     /// How many rows the trap map has.
     pub fn trap_count(&self, insns: &Insns) -> usize {
         insns.len() - self.boarded.len()
     }
 
     /// The trap map, by rising old address.
-    pub fn traps(&self, insns: &Insns, placed: &Placed) -> impl Iterator<Item = TrapEntry> {
+    pub fn traps(&self, insns: &Insns, placed: &PlacedCode) -> impl Iterator<Item = TrapEntry> {
         let split = self.boarded.partition_point(|id| id.ix() < insns.main);
         let (main, overlapping) = self.boarded.split_at(split);
         let mut overlapping = rows(insns, placed, insns.main..insns.len(), overlapping).peekable();
@@ -122,14 +122,14 @@ impl Left {
 }
 
 /// Those of instructions that follow each other, `boarded` ones left out.
-fn rows(insns: &Insns, placed: &Placed, ids: Range<usize>, boarded: &[InsnId]) -> impl Iterator<Item = TrapEntry> {
+fn rows(insns: &Insns, placed: &PlacedCode, ids: Range<usize>, boarded: &[InsnId]) -> impl Iterator<Item = TrapEntry> {
     let mut boarded = boarded.iter().peekable();
     ids.map(|i| InsnId(i as u32))
         .filter(move |id| boarded.next_if(|b| *b == id).is_none())
         .map(|id| TrapEntry { old: insns.offset(id), new: (placed.begin(id) - placed.code_va) as u32 })
 }
 
-impl Old {
+impl OldSection {
     /// Replaces every decoded instruction by trap bytes.
     fn cover(&mut self, insns: &Insns, ids: impl Iterator<Item = InsnId>, computed: &Computed) {
         // Instructions that follow each other.
@@ -196,7 +196,7 @@ impl Old {
         (1..self.state.len()).any(|k| stays(k) && follows(k) && reaches(k))
     }
 
-    fn place_boards(&mut self, roots: &[(Vaddr, InsnId)], original: &[u8], placed: &Placed, left: &mut Left) {
+    fn place_boards(&mut self, roots: &[(Vaddr, InsnId)], original: &[u8], placed: &PlacedCode, left: &mut LeftBehind) {
         for (va, _) in roots {
             self.state[(*va - self.va) as usize] |= TARGET;
         }

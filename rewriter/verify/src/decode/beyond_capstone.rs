@@ -8,7 +8,7 @@
 //! **Invariant:** what is not described here may touch anything ([`Touch::Opaque`]) and change every register.
 //! Source: SDM volume 2, sections 2.3 (VEX), 2.7 (EVEX) and the instructions' pages.
 
-use crate::decode::effects::{Operand, Touch, bit};
+use crate::decode::effects::{EffectOperand, Touch, bit};
 use crate::decode::insn::{Insn, Mem, NONE, RIP, record};
 use crate::decode::raw::{Enc, PP_66, PP_F2, PP_F3, Raw};
 
@@ -42,12 +42,12 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
     if let Some(size) = known {
         let mem = memory(&raw, b, va + len as u64, size)?;
         let address = [mem.base, mem.index].into_iter().filter(|&r| r < 16).fold(0, |all, r| all | bit(r));
-        let mut ops = vec![Operand::Other, Operand::Mem];
+        let mut ops = vec![EffectOperand::Other, EffectOperand::Mem];
         if adds_conditionally(&raw) {
             let bytes = size as u8;
-            let register = |reg| Operand::Gpr { reg, bytes };
+            let register = |reg| EffectOperand::Gpr { reg, bytes };
             let (reg, other) = registers(&raw, b)?;
-            ops = vec![register(reg), Operand::Mem, register(other)];
+            ops = vec![register(reg), EffectOperand::Mem, register(other)];
         }
         return Some(record(&raw, va, len as u8, &ops, Some(mem), size, address, 0));
     }
@@ -63,7 +63,7 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
 fn narrow_movsxd(raw: &Raw, b: &[u8], va: u64, len: usize) -> Option<Insn> {
     let bytes = if raw.opsize { 2 } else { 4 };
     let rex = rex(raw, b);
-    let register = |number, high: u8| Operand::Gpr { reg: number | (high & 1) << 3, bytes };
+    let register = |number, high: u8| EffectOperand::Gpr { reg: number | (high & 1) << 3, bytes };
     let destination = register(raw.reg(), rex >> 2);
     if raw.reg_form() {
         let ops = [destination, register(raw.modrm? & 7, rex)];
@@ -71,7 +71,7 @@ fn narrow_movsxd(raw: &Raw, b: &[u8], va: u64, len: usize) -> Option<Insn> {
     }
     let mem = memory(raw, b, va + len as u64, bytes.into())?;
     let address = [mem.base, mem.index].into_iter().filter(|&r| r < 16).fold(0, |all, r| all | bit(r));
-    Some(record(raw, va, len as u8, &[destination, Operand::Mem], Some(mem), bytes.into(), address, 0))
+    Some(record(raw, va, len as u8, &[destination, EffectOperand::Mem], Some(mem), bytes.into(), address, 0))
 }
 
 /// The prefix REX of an instruction with an opcode of one byte; 0 where it has none.

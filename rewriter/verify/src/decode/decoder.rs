@@ -5,7 +5,7 @@
 //! an entry of [`Code::undecoded`].
 
 use crate::decode::beyond_capstone;
-use crate::decode::effects::{self, Operand};
+use crate::decode::effects::{self, EffectOperand};
 use crate::decode::insn::{HIGH, Insn, Mem, NONE, OTHER, RIP, VECTOR, record};
 use crate::decode::raw::{Enc, PP_66, Raw};
 use capstone::arch::x86::{X86OperandType, X86Reg};
@@ -226,7 +226,7 @@ impl Decoder {
         let detail = self.cs.insn_detail(i).ok()?;
         let arch = detail.arch_detail();
         let x86 = arch.x86()?;
-        let mut ops = [Operand::Other; 8];
+        let mut ops = [EffectOperand::Other; 8];
         let mut n = 0;
         let mut mem = None;
         let mut size = 0;
@@ -237,13 +237,13 @@ impl Decoder {
         for op in x86.operands().take(8) {
             ops[n] = match op.op_type {
                 X86OperandType::Reg(r) => match self.gpr(r) {
-                    (NONE, _) => Operand::Other,
+                    (NONE, _) => EffectOperand::Other,
                     (reg, bytes) => {
                         explicit |= effects::bit(reg);
-                        Operand::Gpr { reg, bytes }
+                        EffectOperand::Gpr { reg, bytes }
                     }
                 },
-                X86OperandType::Imm(v) => Operand::Imm(v),
+                X86OperandType::Imm(v) => EffectOperand::Imm(v),
                 X86OperandType::Mem(m) => {
                     let (base, index) = (self.address_reg(m.base()), self.address_reg(m.index()));
                     for r in [base, index] {
@@ -262,9 +262,9 @@ impl Decoder {
                         }
                         mem = Some(Mem { base, index, scale: m.scale() as u8, seg: raw.seg, disp });
                     }
-                    Operand::Mem
+                    EffectOperand::Mem
                 }
-                X86OperandType::Invalid => Operand::Other,
+                X86OperandType::Invalid => EffectOperand::Other,
             };
             n += 1;
         }
@@ -297,7 +297,7 @@ impl Decoder {
             let at = usize::from(raw.after_op);
             let d: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
             len = at + 4;
-            ops[0] = Operand::Imm((va as i64 + len as i64).wrapping_add(i32::from_le_bytes(d).into()));
+            ops[0] = EffectOperand::Imm((va as i64 + len as i64).wrapping_add(i32::from_le_bytes(d).into()));
         }
         Some(record(&raw, va, len as u8, &ops[..n], mem, size, address, implicit))
     }

@@ -31,19 +31,19 @@ pub const CALLEE_SAVED: u16 = bit(RBX) | bit(RBP) | bit(RSP) | 0xf000;
 
 /// Kind of a data access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessKind {
     Load,
     Store,
     /// Read and write of the same bytes, conditional writes included.
     Rmw,
 }
 
-impl Access {
+impl AccessKind {
     pub fn writes(self) -> bool {
-        self != Access::Load
+        self != AccessKind::Load
     }
     pub fn reads(self) -> bool {
-        self != Access::Store
+        self != AccessKind::Store
     }
 }
 
@@ -52,9 +52,9 @@ impl Access {
 pub enum Touch {
     None,
     /// The explicit operand, all of it within its size.
-    Mem(Access),
+    Mem(AccessKind),
     /// `bt`-family with a register bit offset: also outside the operand's size.
-    BitString(Access),
+    BitString(AccessKind),
     /// movs stos lods scas cmps ins outs.
     String {
         reads_si: bool,
@@ -62,7 +62,7 @@ pub enum Touch {
         writes_di: bool,
     },
     /// VSIB operand.
-    Lanes(Access),
+    Lanes(AccessKind),
     /// `xlat`: [rbx + al].
     Xlat,
     /// maskmovq, maskmovdqu: store to [rdi].
@@ -72,7 +72,7 @@ pub enum Touch {
     /// movdir64b, enqcmd: load of the operand and 64-byte store at the address in a register.
     Move64,
     /// The area XCR0 describes.
-    Xsave(Access),
+    Xsave(AccessKind),
     /// Touches memory in a way this audit does not model.
     Opaque,
 }
@@ -108,7 +108,7 @@ pub struct Effects {
 
 /// An operand as far as effects need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub enum EffectOperand {
     Gpr { reg: u8, bytes: u8 },
     Imm(i64),
     Mem,
@@ -146,7 +146,7 @@ pub fn implicit_stack(r: &Raw) -> bool {
 
 /// What the instruction touches; `has_mem` says whether Capstone found a memory operand.
 pub fn touch(r: &Raw, has_mem: bool) -> Touch {
-    use Access::{Load, Rmw, Store};
+    use AccessKind::{Load, Rmw, Store};
     let m = Touch::Mem;
     if r.enc == Enc::Legacy && r.map == 0 {
         match r.op {
@@ -372,13 +372,14 @@ fn exchanges(r: &Raw) -> bool {
 }
 
 /// The result does not depend on the destination's old value: `xor r,r`, `sub r,r`, `sbb r,r`, `and r,0`, `or r,-1`.
-fn constant_result(r: &Raw, ops: &[Operand]) -> bool {
+fn constant_result(r: &Raw, ops: &[EffectOperand]) -> bool {
     match (r.legacy0(), ops) {
-        (Some(0x31 | 0x33 | 0x29 | 0x2b | 0x19 | 0x1b), [Operand::Gpr { reg: a, .. }, Operand::Gpr { reg: b, .. }]) => {
-            a == b
-        }
-        (Some(0x81 | 0x83), [Operand::Gpr { .. }, Operand::Imm(0)]) => r.reg() == 4,
-        (Some(0x81 | 0x83), [Operand::Gpr { .. }, Operand::Imm(-1)]) => r.reg() == 1,
+        (
+            Some(0x31 | 0x33 | 0x29 | 0x2b | 0x19 | 0x1b),
+            [EffectOperand::Gpr { reg: a, .. }, EffectOperand::Gpr { reg: b, .. }],
+        ) => a == b,
+        (Some(0x81 | 0x83), [EffectOperand::Gpr { .. }, EffectOperand::Imm(0)]) => r.reg() == 4,
+        (Some(0x81 | 0x83), [EffectOperand::Gpr { .. }, EffectOperand::Imm(-1)]) => r.reg() == 1,
         _ => false,
     }
 }
@@ -402,7 +403,7 @@ fn has_no_gpr(r: &Raw) -> bool {
 
 /// Register and flag effects. `address` holds the base and index registers of the memory operand, `implicit` the
 /// registers that Capstone reports as read besides the operands.
-pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects {
+pub fn effects(r: &Raw, ops: &[EffectOperand], address: u16, implicit: u16) -> Effects {
     // A no-operation forms no address and reads no register; the reserved ones neither.
     let reserved = matches!(r.op, 0x18 | 0x19 | 0x1c | 0x1d) && r.reg_form();
     let pause = r.legacy0() == Some(0x90) && r.pp == PP_F3 && ops.is_empty();
@@ -414,7 +415,7 @@ pub fn effects(r: &Raw, ops: &[Operand], address: u16, implicit: u16) -> Effects
     let constant = constant_result(r, ops);
     let pure = if constant { 1 } else { pure_destinations(r) };
     for (i, op) in ops.iter().enumerate() {
-        let Operand::Gpr { reg, bytes } = *op else { continue };
+        let EffectOperand::Gpr { reg, bytes } = *op else { continue };
         if skipped {
             continue;
         }
@@ -559,8 +560,8 @@ fn flag_reads(r: &Raw) -> u8 {
     }
 }
 
-fn flag_kills(r: &Raw, ops: &[Operand]) -> u8 {
-    let imm = ops.iter().rev().find_map(|o| if let Operand::Imm(i) = o { Some(*i) } else { None });
+fn flag_kills(r: &Raw, ops: &[EffectOperand]) -> u8 {
+    let imm = ops.iter().rev().find_map(|o| if let EffectOperand::Imm(i) = o { Some(*i) } else { None });
     let count = imm.map_or(1, |i| i & if r.w { 0x3f } else { 0x1f });
     match (r.enc, r.map, r.op) {
         (Enc::Legacy, 0, 0x00..=0x3f) if r.op & 7 < 6 => ALL_FLAGS,

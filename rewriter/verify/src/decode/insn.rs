@@ -3,7 +3,7 @@
 //! Input: the skeleton of the encoding and the operands. Output: [`Insn`]. **Invariant**: all that a record says of memory, registers, flags and control
 //! comes from [`crate::decode::effects`], whichever decoder found the operands.
 
-use crate::decode::effects::{self, Effects, Flow, Operand, Touch};
+use crate::decode::effects::{self, EffectOperand, Effects, Flow, Touch};
 use crate::decode::raw::{Enc, PP_F2, Raw};
 
 /// No register.
@@ -106,7 +106,7 @@ pub(crate) fn record(
     raw: &Raw,
     va: u64,
     len: u8,
-    ops: &[Operand],
+    ops: &[EffectOperand],
     mem: Option<Mem>,
     size: u16,
     address: u16,
@@ -115,7 +115,7 @@ pub(crate) fn record(
     let flow = effects::flow(raw);
     let mut imm = 0;
     for op in ops {
-        if let Operand::Imm(v) = op {
+        if let EffectOperand::Imm(v) = op {
             imm = *v;
         }
     }
@@ -124,7 +124,7 @@ pub(crate) fn record(
         _ => NO_TARGET,
     };
     let gpr = |k: usize| match ops.get(k) {
-        Some(Operand::Gpr { reg, bytes }) if *bytes != HIGH => (*reg, *bytes),
+        Some(EffectOperand::Gpr { reg, bytes }) if *bytes != HIGH => (*reg, *bytes),
         _ => (NONE, 0),
     };
     let ((r0, r0_bytes), (r1, _)) = (gpr(0), gpr(1));

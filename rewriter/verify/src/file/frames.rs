@@ -27,14 +27,14 @@ pub type Rule = (Register, u8, i64, Vec<u8>);
 
 /// The rules from an address on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct CfaRow {
     pub from: u64,
     pub cfa: Cfa,
     pub registers: Rc<[Rule]>,
 }
 
 /// What the CIE says: personality routine, return address register, signal frame.
-pub type Kind = (Option<Pointer>, Register, bool);
+pub type CieKind = (Option<Pointer>, Register, bool);
 
 /// One function's frame description.
 #[derive(Debug)]
@@ -43,18 +43,18 @@ pub struct Fde<'a> {
     pub record: u64,
     pub from: u64,
     pub to: u64,
-    pub rows: Vec<Row>,
+    pub rows: Vec<CfaRow>,
     /// From an address on, the bytes of arguments on the stack, which unwinders give back where they enter a landing pad (DW_CFA_GNU_args_size).
     pub arguments: Vec<(u64, u64)>,
     /// From here on the rules are not defined: a step moves a frame address that is found by an expression (OpenSSL's assembly).
     pub defined_to: u64,
-    pub kind: Kind,
+    pub kind: CieKind,
     pub lsda: Option<Lsda<'a>>,
 }
 
 impl Fde<'_> {
     /// The rules for a place, by what `execute_cfa_program` of libgcc does.
-    pub fn row(&self, va: u64) -> Option<&Row> {
+    pub fn row(&self, va: u64) -> Option<&CfaRow> {
         self.rows[..self.rows.partition_point(|r| r.from <= va)].last()
     }
 
@@ -186,7 +186,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn row(&mut self, eh: &EhFrame<Slice<'_>>, row: &gimli::UnwindTableRow<usize>) -> gimli::Result<Row> {
+    fn row(&mut self, eh: &EhFrame<Slice<'_>>, row: &gimli::UnwindTableRow<usize>) -> gimli::Result<CfaRow> {
         let bytes = |e: &UnwindExpression<usize>| Ok::<_, gimli::Error>(e.get(eh)?.0.slice().to_vec());
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(*register, *offset),
@@ -216,6 +216,6 @@ impl Shared {
                 list
             }
         };
-        Ok(Row { from: row.start_address(), cfa, registers })
+        Ok(CfaRow { from: row.start_address(), cfa, registers })
     }
 }

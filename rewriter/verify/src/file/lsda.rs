@@ -20,7 +20,7 @@ pub struct CallSite {
 
 /// What an entry of the type table leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum LsdaType {
     /// A null pointer: every exception.
     All,
     /// The type's object.
@@ -33,11 +33,11 @@ pub enum Type {
 
 /// One record of a chain of actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
+pub struct LsdaAction {
     /// What the landing pad gets to see. 0: cleanup.
     pub filter: i64,
     /// Of a positive filter one type, of a negative one those of its exception specification.
-    pub types: Vec<Type>,
+    pub types: Vec<LsdaType>,
 }
 
 /// A parsed area.
@@ -208,7 +208,7 @@ impl<'a> Lsda<'a> {
     }
 
     /// What the actions of a call site say, in order.
-    pub fn chain(&self, action: u64) -> Read<Vec<Action>> {
+    pub fn chain(&self, action: u64) -> Read<Vec<LsdaAction>> {
         let mut chain = Vec::new();
         let Some(first) = action.checked_sub(1) else { return Ok(chain) };
         let mut at = usize::try_from(first).ok().and_then(|n| self.actions.checked_add(n)).ok_or(CUT)?;
@@ -222,7 +222,7 @@ impl<'a> Lsda<'a> {
                 1.. => self.entry(filter.unsigned_abs())?.into_iter().collect(),
                 _ => self.specification(filter.unsigned_abs() - 1)?,
             };
-            chain.push(Action { filter, types });
+            chain.push(LsdaAction { filter, types });
             if next == 0 {
                 return Ok(chain);
             }
@@ -234,7 +234,7 @@ impl<'a> Lsda<'a> {
     }
 
     /// An entry of the type table; none where the area has no table.
-    fn entry(&self, index: u64) -> Read<Option<Type>> {
+    fn entry(&self, index: u64) -> Read<Option<LsdaType>> {
         let Some((encoding, base)) = self.types else { return Ok(None) };
         let bytes = match encoding & FORM {
             0x0 | 0x4 | 0xc => 8,
@@ -248,18 +248,18 @@ impl<'a> Lsda<'a> {
         let here = self.va.wrapping_add(at);
         let found = match (encoding & BASE, value) {
             // The dynamic loader may fill a whole pointer in.
-            (0, _) if bytes == 8 && encoding & INDIRECT == 0 => return Ok(Some(Type::Slot(here))),
-            (_, 0) => return Ok(Some(Type::All)),
+            (0, _) if bytes == 8 && encoding & INDIRECT == 0 => return Ok(Some(LsdaType::Slot(here))),
+            (_, 0) => return Ok(Some(LsdaType::All)),
             (0, address) => address,
             (PCREL, distance) => here.wrapping_add(distance),
-            (0x20 | 0x30, number) => return Ok(Some(Type::Number(encoding, number))),
+            (0x20 | 0x30, number) => return Ok(Some(LsdaType::Number(encoding, number))),
             _ => return Err("the encoding of its types is not known"),
         };
-        Ok(Some(if encoding & INDIRECT == 0 { Type::Object(found) } else { Type::Slot(found) }))
+        Ok(Some(if encoding & INDIRECT == 0 { LsdaType::Object(found) } else { LsdaType::Slot(found) }))
     }
 
     /// The types that an exception specification allows.
-    fn specification(&self, offset: u64) -> Read<Vec<Type>> {
+    fn specification(&self, offset: u64) -> Read<Vec<LsdaType>> {
         let (_, base) = self.types.ok_or("an exception specification without a type table")?;
         let at = base.checked_add(offset).and_then(|n| usize::try_from(n).ok()).ok_or(CUT)?;
         let mut c = Cursor { bytes: self.bytes, at, va: self.va };

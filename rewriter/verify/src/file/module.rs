@@ -106,7 +106,7 @@ pub struct Module<'a> {
     pub frames: Frames<'a>,
     pub index: Option<Index>,
     pub frames_problem: Option<String>,
-    /// As written: [`Claim`]s at their addresses, and [`contract::Region`]s as start, end, chain.
+    /// As written: [`Claim`]s at their addresses, and [`contract::CodeRegion`]s as start, end, chain.
     pub claims: Vec<Claimed>,
     pub regions: Vec<(u64, u64, u64)>,
     /// Of the regions, those that say where to go on: start, end, that place.
@@ -344,8 +344,8 @@ impl<'a> Module<'a> {
             .collect();
         self.regions_ascend =
             regions.iter().all(|r| r[0] < r[1]) && regions.windows(2).all(|pair| pair[0][1] <= pair[1][0]);
-        let leads = |r: &&[u32; 3]| r[2] & contract::Region::MOVED != 0;
-        let row = |&[start, end, group]: &[u32; 3]| (at(start), at(end), at(group & !contract::Region::MOVED));
+        let leads = |r: &&[u32; 3]| r[2] & contract::CodeRegion::MOVED != 0;
+        let row = |&[start, end, group]: &[u32; 3]| (at(start), at(end), at(group & !contract::CodeRegion::MOVED));
         self.moved = regions.iter().filter(leads).map(row).collect();
         self.regions = regions.iter().filter(|r| !leads(r)).map(row).collect();
         Some(())

@@ -9,7 +9,7 @@ use crate::decode::effects::Flow;
 use crate::decode::insn::{NONE, through_constant};
 use crate::file::module::{Module, Pad};
 use crate::graph::returns::Returns;
-use crate::graph::tables::{Table, Tables};
+use crate::graph::tables::{JumpTable, JumpTables};
 use crate::sites::site::{Sites, get};
 use foldhash::HashMap;
 
@@ -70,7 +70,7 @@ pub struct Graph {
     pub wild: Vec<bool>,
     /// Targets (blocks) of the table jumps, one list for each.
     pub table_targets: Vec<Vec<u32>>,
-    pub tables: Vec<Table>,
+    pub tables: Vec<JumpTable>,
 }
 
 impl Graph {
@@ -243,7 +243,7 @@ pub fn entries(m: &Module, indirect: &[u64]) -> Vec<u64> {
 
 /// Builds the graph. `indirect` are addresses in the text that may be reached from outside: entries, springboards,
 /// redirected pointers.
-pub fn build(m: &Module, text: &Code, sites: &Sites, returns: &Returns, indirect: &[u64], tables: Tables) -> Graph {
+pub fn build(m: &Module, text: &Code, sites: &Sites, returns: &Returns, indirect: &[u64], tables: JumpTables) -> Graph {
     let mut g = Graph { tables: tables.list, ..Graph::default() };
     let n = text.insns.len();
     let mut leader = vec![0u64; n / 64 + 1];

@@ -5,7 +5,7 @@
 //! both values of a conditional move, sums with a constant, and the comparison (`cmp i, n; ja default`) that has to be passed. Nothing is taken over from the rewriter, which believes the same
 //! forms. **Invariant**: without a proof there is no number. Source: SDM volume 2 (flags and zero extension of each instruction), `DESIGN.md`, "Jump tables".
 
-use crate::decode::effects::{Access, Flow, Touch, bit};
+use crate::decode::effects::{AccessKind, Flow, Touch, bit};
 use crate::decode::insn::{ADDR32, GS, Insn, Mem, NONE, REP, RIP, VECTOR, WIDE};
 use crate::graph::trace::Finder;
 use crate::sites::site::get;
@@ -174,7 +174,7 @@ fn source(i: &Insn, r: u8, guarded: bool) -> Option<Source> {
     }
     let seg = |m: Mem| if guarded && m.seg == GS { 0 } else { m.seg };
     let read = i.mem.map(|m| Mem { seg: seg(m), ..m });
-    let read = read.filter(|m| m.seg == 0 && i.touch == Touch::Mem(Access::Load) && m.index != VECTOR);
+    let read = read.filter(|m| m.seg == 0 && i.touch == Touch::Mem(AccessKind::Load) && m.index != VECTOR);
     let from = |bits: u32| match read {
         Some(m) => Some(Source::Of(Holder::Memory(m), bits)),
         None => (i.mem.is_none() && i.r1 < 16).then_some(Source::Of(Holder::Register(i.r1), bits)),
@@ -207,7 +207,7 @@ fn may_write_flags(i: &Insn) -> bool {
 
 /// Whether an instruction may change that memory, or what its address is formed from.
 fn may_change(i: &Insn, m: &Mem) -> bool {
-    let stores = !matches!(i.touch, Touch::None | Touch::Mem(Access::Load) | Touch::Lanes(Access::Load))
+    let stores = !matches!(i.touch, Touch::None | Touch::Mem(AccessKind::Load) | Touch::Lanes(AccessKind::Load))
         || matches!(i.op, 0x50..=0x57 | 0x68 | 0x6a | 0x9c);
     let moves = |r: u8| r != NONE && r != RIP && (r >= 16 || i.fx.writes & bit(r) != 0);
     stores || moves(m.base) || moves(m.index)

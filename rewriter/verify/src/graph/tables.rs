@@ -1,6 +1,6 @@
 //! The new jump tables and the jumps that use them, found in the output alone.
 //!
-//! Input: module, decoded text, sites, places that control may enter from outside. Output: [`Tables`]. A jump's target is traced back
+//! Input: module, decoded text, sites, places that control may enter from outside. Output: [`JumpTables`]. A jump's target is traced back
 //! through the instructions that form it; a table is known when its address, and what is added to its entries, are the same
 //! constants on every way to the jump. Entries are absolute, or relative to a constant. Ways through tables count: all tables
 //! are recognised anew with the edges of all until nothing changes. What no known way leads to has no say.
@@ -10,7 +10,7 @@
 //! So an entry that was changed is found even when nobody knows how many of them are read.
 
 use crate::decode::decoder::Code;
-use crate::decode::effects::{Access, Flow, Touch};
+use crate::decode::effects::{AccessKind, Flow, Touch};
 use crate::decode::insn::{ADDR32, NONE, RIP, WIDE, through_constant};
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
@@ -25,16 +25,16 @@ const DEPTH: u32 = 24;
 
 /// One jump table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct JumpTable {
     pub va: u64,
-    pub form: Form,
+    pub form: EntryForm,
     pub targets: Vec<u64>,
 }
 
 /// All tables, and the jumps through them.
 #[derive(Debug, Default)]
-pub struct Tables {
-    pub list: Vec<Table>,
+pub struct JumpTables {
+    pub list: Vec<JumpTable>,
     /// Table by the index of the jump, sorted.
     pub by_jump: BTreeMap<usize, usize>,
     /// The instructions that read tables, and which.
@@ -47,7 +47,7 @@ pub struct Tables {
 
 /// How entries are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Form {
+pub enum EntryForm {
     /// Four bytes, signed, relative to an address.
     Relative(u64),
     /// Eight bytes, relative to an address.
@@ -56,20 +56,20 @@ pub enum Form {
     Absolute,
 }
 
-impl Form {
+impl EntryForm {
     /// Bytes of an entry.
     pub fn width(self) -> usize {
         match self {
-            Form::Relative(_) => 4,
-            Form::Relative64(_) | Form::Absolute => 8,
+            EntryForm::Relative(_) => 4,
+            EntryForm::Relative64(_) | EntryForm::Absolute => 8,
         }
     }
 
     /// What entries are relative to.
     pub fn base(self) -> Option<u64> {
         match self {
-            Form::Relative(base) | Form::Relative64(base) => Some(base),
-            Form::Absolute => None,
+            EntryForm::Relative(base) | EntryForm::Relative64(base) => Some(base),
+            EntryForm::Absolute => None,
         }
     }
 
@@ -78,9 +78,9 @@ impl Form {
         let word = |c: &[u8]| u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
         let long = |c: &[u8]| u64::from(word(c)) | u64::from(word(&c[4..])) << 32;
         match self {
-            Form::Relative(base) => base.wrapping_add(word(entry) as i32 as u64),
-            Form::Relative64(base) => base.wrapping_add(long(entry)),
-            Form::Absolute => long(entry),
+            EntryForm::Relative(base) => base.wrapping_add(word(entry) as i32 as u64),
+            EntryForm::Relative64(base) => base.wrapping_add(long(entry)),
+            EntryForm::Absolute => long(entry),
         }
     }
 }
@@ -88,18 +88,18 @@ impl Form {
 /// Where tables of the original end at the latest. An entry is relative to its table's old address, and one word cannot be an offset from two
 /// addresses: so what is read relative to a later one begins there.
 #[derive(Debug)]
-pub struct Ends(Vec<u64>);
+pub struct TableEnds(Vec<u64>);
 
-impl Ends {
-    pub fn new(tables: &[Table]) -> Ends {
+impl TableEnds {
+    pub fn new(tables: &[JumpTable]) -> TableEnds {
         let mut bases: Vec<u64> = tables.iter().filter_map(|t| t.form.base()).collect();
         bases.sort_unstable();
         bases.dedup();
-        Ends(bases)
+        TableEnds(bases)
     }
 
     /// Most entries of a table of that form.
-    pub fn of(&self, form: Form) -> Option<u64> {
+    pub fn of(&self, form: EntryForm) -> Option<u64> {
         let (base, width) = (form.base()?, form.width() as u64);
         let behind = self.0.partition_point(|b| *b <= base);
         self.0[behind..].iter().map(|b| b - base).find(|bytes| bytes % width == 0).map(|bytes| bytes / width)
@@ -127,7 +127,7 @@ enum Val {
 type Read = (u64, usize);
 
 /// A table a jump may use: address, form, and the instruction that reads it.
-type Found = (u64, Form, usize);
+type Found = (u64, EntryForm, usize);
 
 /// Finds them. `entries` are addresses that control may enter from outside; `descriptors` the gather descriptors in use; `apart`: how far behind the table
 /// that an instruction reads another one of the same size stands, which its full version reads.
@@ -139,8 +139,8 @@ pub fn find(
     entries: &[u64],
     descriptors: &[u64],
     table_distance: &dyn Fn(usize) -> Option<u64>,
-) -> Tables {
-    let mut tables = Tables::default();
+) -> JumpTables {
+    let mut tables = JumpTables::default();
     let Some(ro) = &m.rodata else { return tables };
     let trap_map = m.trap_map_range();
     let inside = |va: u64| va.wrapping_sub(ro.va) < ro.data.len() as u64 && !trap_map.contains(&va);
@@ -203,9 +203,9 @@ fn extents(
 }
 
 /// Reads the tables found.
-fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, extents: &BTreeMap<u64, u64>) -> Tables {
-    let mut tables = Tables::default();
-    let mut known: HashMap<(u64, Form), usize> = HashMap::new();
+fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, extents: &BTreeMap<u64, u64>) -> JumpTables {
+    let mut tables = JumpTables::default();
+    let mut known: HashMap<(u64, EntryForm), usize> = HashMap::new();
     for (&jump, &f) in found {
         let t = *known.entry((f.0, f.1)).or_insert_with(|| {
             let (from, to) = (f.0 - va, extents[&f.0] - va);
@@ -216,7 +216,7 @@ fn read(data: &[u8], va: u64, text: &Code, found: &BTreeMap<usize, Found>, exten
             if f.1.width() == 4 && padded && targets.last().is_some_and(|&t| text.at(t).is_none()) {
                 targets.pop();
             }
-            tables.list.push(Table { va: f.0, form: f.1, targets });
+            tables.list.push(JumpTable { va: f.0, form: f.1, targets });
             tables.list.len() - 1
         });
         tables.by_jump.insert(jump, t);
@@ -232,11 +232,11 @@ fn account(
     trap_map: &Range<u64>,
     descriptors: &[u64],
     table_distance: &dyn Fn(usize) -> Option<u64>,
-    tables: &mut Tables,
+    tables: &mut JumpTables,
 ) {
     let mut known: Vec<Range<u64>> = descriptors.iter().map(|&d| d..d + 16).collect();
     known.push(trap_map.clone());
-    let range = |t: &Table, va: u64| va..va.saturating_add((t.targets.len() * t.form.width()) as u64);
+    let range = |t: &JumpTable, va: u64| va..va.saturating_add((t.targets.len() * t.form.width()) as u64);
     known.extend(tables.list.iter().map(|t| range(t, t.va)));
     let twin = |&(read, t): &(usize, usize)| {
         Some(range(&tables.list[t], tables.list[t].va.wrapping_add(table_distance(read)?)))
@@ -257,7 +257,7 @@ fn account(
 }
 
 impl Finder<'_> {
-    fn set_edges(&mut self, tables: &Tables) {
+    fn set_edges(&mut self, tables: &JumpTables) {
         self.targets.clear();
         for (&jump, &t) in &tables.by_jump {
             // As long as not all tables are known, one may seem to reach into the next.
@@ -289,9 +289,9 @@ impl Finder<'_> {
         let i = &self.text.insns[k];
         let target = if i.mem.is_some() { self.load(k, DEPTH)? } else { self.value(k, i.r0, DEPTH)? };
         match target {
-            Val::Target((table, read), base) => Some((table, Form::Relative(base), read)),
-            Val::Target64((table, read), base) => Some((table, Form::Relative64(base), read)),
-            Val::Entry64((table, read)) => Some((table, Form::Absolute, read)),
+            Val::Target((table, read), base) => Some((table, EntryForm::Relative(base), read)),
+            Val::Target64((table, read), base) => Some((table, EntryForm::Relative64(base), read)),
+            Val::Entry64((table, read)) => Some((table, EntryForm::Absolute, read)),
             _ => None,
         }
     }
@@ -300,7 +300,7 @@ impl Finder<'_> {
     fn load(&self, k: usize, depth: u32) -> Option<Val> {
         let i = &self.text.insns[k];
         let m = i.mem.as_ref()?;
-        let reads = matches!(i.touch, Touch::Mem(Access::Load)) && m.seg == 0 && !i.has(ADDR32) && m.base != RIP;
+        let reads = matches!(i.touch, Touch::Mem(AccessKind::Load)) && m.seg == 0 && !i.has(ADDR32) && m.base != RIP;
         if !reads || (m.base == NONE && m.index == NONE) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! What became of a change.
 //!
-//! Input: a [`Subject`], and the same output with one byte changed. Output: [`Verdict`].
+//! Input: a [`Subject`], and the same output with one byte changed. Output: [`ChangeVerdict`].
 
 use crate::mutation::parts::Part;
 use crate::mutation::subject::Subject;
@@ -9,7 +9,7 @@ use crate::stages::audit_against;
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ChangeVerdict {
     /// The audit has an open finding, or refuses the file.
     Found,
     /// Nothing changes, for this reason.
@@ -20,9 +20,9 @@ pub enum Verdict {
 
 impl Subject<'_> {
     /// Judges `mutant`, which differs from the output in the byte at `at`, a place of `part`.
-    pub fn judge(&self, part: &Part, mutant: &[u8], at: usize) -> Verdict {
+    pub fn judge(&self, part: &Part, mutant: &[u8], at: usize) -> ChangeVerdict {
         if self.reasons(mutant) != Some(0) {
-            return Verdict::Found;
+            return ChangeVerdict::Found;
         }
         let rule = match self.instruction_at(at) {
             Some(va) if part.is_code() => code::harmless(self.output, mutant, va),
@@ -30,8 +30,8 @@ impl Subject<'_> {
         };
         let unwinders = || self.unwinding.as_ref().and_then(|u| u.harmless(mutant, at));
         match rule.or_else(unwinders).or_else(|| rules::harmless(self, part, mutant, at)) {
-            Some(why) => Verdict::Harmless(why),
-            None => Verdict::Missed,
+            Some(why) => ChangeVerdict::Harmless(why),
+            None => ChangeVerdict::Missed,
         }
     }
 

@@ -9,8 +9,8 @@
 use crate::decode::effects::{ALL_FLAGS, Flow, bit};
 use crate::decode::insn::{GS, Insn};
 use crate::sites::gates::gate_arguments;
-use crate::sites::guarded::{Target, has_prefix, required_mask};
-use crate::sites::site::{Context, Hot, Kind, Proven, Site};
+use crate::sites::guarded::{GuardedAddress, has_prefix, required_mask};
+use crate::sites::site::{Context, Hot, Proven, Site, SiteKind};
 use crate::sites::symbolic::Cond;
 use crate::sites::walk::{Exit, walk_cold};
 use blizzard_contract::{self as contract, guard_tags as tags};
@@ -20,8 +20,8 @@ pub(crate) fn judge(
     cx: &Context,
     start: usize,
     hot: &Hot,
-    kind: Kind,
-    target: &Target,
+    kind: SiteKind,
+    target: &GuardedAddress,
     used: &mut Vec<usize>,
 ) -> Result<Site, String> {
     let access = &cx.text.insns[hot.access];
@@ -44,7 +44,7 @@ pub(crate) fn judge(
         store |= cx.check_stores && asks_to_store(test);
         test_fits(test, target, kind, store)?;
     }
-    let large = kind == Kind::Large;
+    let large = kind == SiteKind::Large;
     if has_prefix(cx, access, GS) == large {
         return Err(if large {
             "the area is accessed at the alias"
@@ -110,20 +110,20 @@ pub(crate) fn judge(
         return Err("the cold stub does not have one way for each answer".into());
     }
     if !large {
-        site.kind = Kind::Check { straddle: target.size > 1 };
+        site.kind = SiteKind::Check { straddle: target.size > 1 };
     }
     Ok(site)
 }
 
 /// The test asks for the access's own address, all its bytes, and the right that it needs.
-fn test_fits(test: &Cond, target: &Target, kind: Kind, store: bool) -> Result<(), String> {
+fn test_fits(test: &Cond, target: &GuardedAddress, kind: SiteKind, store: bool) -> Result<(), String> {
     let segment = (contract::SEGMENT_BASE >> contract::SEGMENT_SHIFT) as i64;
     let fits = match (*test, kind) {
-        (Cond::Range { lin, with }, Kind::Large) => lin == target.lin && with == segment,
-        (Cond::Tag { lin, bytes: 1, mask }, Kind::Check { .. }) => {
+        (Cond::Range { lin, with }, SiteKind::Large) => lin == target.lin && with == segment,
+        (Cond::Tag { lin, bytes: 1, mask }, SiteKind::Check { .. }) => {
             target.size == 1 && lin == target.lin && mask == u32::from(allowed(store))
         }
-        (Cond::Level { lin, level }, Kind::Check { .. }) => {
+        (Cond::Level { lin, level }, SiteKind::Check { .. }) => {
             let both = if store { tags::BOTH_WRITABLE } else { tags::BOTH_READABLE };
             (2..=64).contains(&target.size) && lin == target.lin && level == both
         }
@@ -147,7 +147,7 @@ fn allowed(store: bool) -> u8 {
 }
 
 /// What a stub asks first is whether the tag is that of private memory.
-fn leads_to_private(exit: &Exit, target: &Target) -> Result<bool, String> {
+fn leads_to_private(exit: &Exit, target: &GuardedAddress) -> Result<bool, String> {
     match exit.path.first() {
         Some((Cond::Level { lin, level: 0 }, shared)) if *lin == target.lin => Ok(!shared),
         _ => Err("the cold stub does not ask first whether the memory is private".into()),
@@ -185,7 +185,7 @@ fn performed(cx: &Context, access: &Insn, exit: &Exit) -> Option<u64> {
 }
 
 /// The stub found the access to lie in one block, whose tag allows it.
-fn is_allowed(exit: &Exit, target: &Target, store: bool) -> bool {
+fn is_allowed(exit: &Exit, target: &GuardedAddress, store: bool) -> bool {
     let within = exit.path.iter().any(|(c, outcome)| {
         matches!(c, Cond::Straddle { lin, limit } if *lin == target.lin && *limit == 64 - i64::from(target.size))
             && !outcome

@@ -8,8 +8,8 @@
 use crate::decode::effects::{ALL_FLAGS, Flow, RAX, bit};
 use crate::decode::insn::{Insn, NONE};
 use crate::sites::gates::{self, Back, gate_arguments, string_results};
-use crate::sites::guarded::{Target, required_mask, spread, string_pointers, targets_of};
-use crate::sites::site::{Context, Hot, Kind, Proven, Site, Sites, TWO_TAGS, set};
+use crate::sites::guarded::{GuardedAddress, required_mask, spread, string_pointers, targets_of};
+use crate::sites::site::{Context, Hot, Proven, Site, SiteKind, Sites, TWO_TAGS, set};
 use crate::sites::symbolic::{Cond, Lin, is_taken_back};
 use crate::sites::walk::{Exit, LONGEST, walk_cold, walk_hot};
 use crate::sites::{alias, stack_test, strips};
@@ -137,7 +137,7 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
     let (start, access, problem, used) = first_problem
         .unwrap_or_else(|| (probe, probe + 1, "no check sequence leads to this test".to_string(), Vec::new()));
     used.iter().for_each(|&k| set(claimed, k));
-    Site { problem: Some(problem), ..Site::bare(Kind::Check { straddle: false }, start, access) }
+    Site { problem: Some(problem), ..Site::bare(SiteKind::Check { straddle: false }, start, access) }
 }
 
 /// Where the cold stub behind a probe says the check begins.
@@ -173,7 +173,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
     let access = &cx.text.insns[hot.access];
     let start_va = cx.text.insns[start].va;
     let (kind, targets) = targets_of(cx, access, &hot.state, hot.passed[0])?;
-    if let (true, Kind::Check { .. } | Kind::Large, [target]) = (cx.guard, kind, &targets[..]) {
+    if let (true, SiteKind::Check { .. } | SiteKind::Large, [target]) = (cx.guard, kind, &targets[..]) {
         return alias::judge(cx, start, hot, kind, target, used);
     }
     let mut site = Site {
@@ -199,9 +199,9 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
     // Which target each test is about.
     let mut about = vec![0; hot.passed.len()];
     match (kind, hot.passed.as_slice()) {
-        (Kind::Poll, [Cond::Poll]) | (Kind::Lanes, [Cond::Nodes { with: 1 }]) => {}
-        (Kind::Large, [Cond::Range { lin, with }]) => range_is(&[(*lin, *with)], &[targets[0].lin])?,
-        (Kind::String, ranges) => {
+        (SiteKind::Poll, [Cond::Poll]) | (SiteKind::Lanes, [Cond::Nodes { with: 1 }]) => {}
+        (SiteKind::Large, [Cond::Range { lin, with }]) => range_is(&[(*lin, *with)], &[targets[0].lin])?,
+        (SiteKind::String, ranges) => {
             let mut tested = Vec::new();
             for c in ranges {
                 let Cond::Range { lin, with } = c else { return Err("string access behind another test".into()) };
@@ -210,13 +210,13 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
             range_is(&tested, &string_pointers(cx, access)?)?;
         }
         // What it proves stands in the cold code.
-        (Kind::Check { .. }, [Cond::Private { lin }]) if targets.len() == 1 => {
+        (SiteKind::Check { .. }, [Cond::Private { lin }]) if targets.len() == 1 => {
             site.leans = tells_of(lin, &targets[0])?;
         }
-        (Kind::Check { .. }, [test]) if targets.len() == 1 => {
+        (SiteKind::Check { .. }, [test]) if targets.len() == 1 => {
             site.proves = Some(wide_test(cx, access, &targets[0], test, &mut site.kind)?);
         }
-        (Kind::Check { .. }, tests) => {
+        (SiteKind::Check { .. }, tests) => {
             if tests.len() != targets.len() {
                 return Err("the tests in front of the access do not fit it".into());
             }
@@ -277,7 +277,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
                 }
                 Some(g) => {
                     let want = gate_arguments(cx, access, target, &mut site, g)?;
-                    if site.kind == Kind::Lanes {
+                    if site.kind == SiteKind::Lanes {
                         site.descriptor = gates::lane_descriptor_va(g);
                     }
                     let back = match want {
@@ -325,7 +325,7 @@ fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>) -> Result
 
 /// A bit of `lin` tells that the access is private only if it is near: as far as a displacement leads, and an index, which is returned, if that is
 /// of 32 bits.
-fn tells_of(lin: &Lin, target: &Target) -> Result<Option<u8>, String> {
+fn tells_of(lin: &Lin, target: &GuardedAddress) -> Result<Option<u8>, String> {
     let to = target.lin;
     let near = to.disp.wrapping_sub(lin.disp).unsigned_abs() < contract::PRIVATE_REACH / 2;
     if (Lin { disp: to.disp, ..*lin }) == to && near {
@@ -351,7 +351,13 @@ fn first_test(exits: &[Exit]) -> Result<Cond, String> {
 }
 
 /// What the test of an access proves at most: it may begin before the access, and may be one for stores.
-fn wide_test(cx: &Context, access: &Insn, target: &Target, test: &Cond, kind: &mut Kind) -> Result<Proven, String> {
+fn wide_test(
+    cx: &Context,
+    access: &Insn,
+    target: &GuardedAddress,
+    test: &Cond,
+    kind: &mut SiteKind,
+) -> Result<Proven, String> {
     let Cond::Tag { lin, bytes, mask } = test else {
         return Err("the tests in front of the access do not fit it".into());
     };
@@ -376,13 +382,19 @@ fn wide_test(cx: &Context, access: &Insn, target: &Target, test: &Cond, kind: &m
         return Err(format!("the check tests the tag of another address than the access at {:#x}", access.va));
     }
     if *bytes == 4 {
-        *kind = Kind::Check { straddle: true };
+        *kind = SiteKind::Check { straddle: true };
     }
     Ok(Proven { lin: *lin, bytes: reach, store: one == for_stores })
 }
 
 /// The cold stub went straight to the access: it found `quick` bytes to lie in one block, and that block's tag to permit what is tested.
-fn quick_exit(path: &[(Cond, bool)], target: &Target, entry: Cond, proven: &Proven, quick: &mut Option<u32>) -> bool {
+fn quick_exit(
+    path: &[(Cond, bool)],
+    target: &GuardedAddress,
+    entry: Cond,
+    proven: &Proven,
+    quick: &mut Option<u32>,
+) -> bool {
     let Cond::Tag { bytes: 4, mask, .. } = entry else { return false };
     let within = path.iter().find_map(|(c, outcome)| match c {
         Cond::Straddle { lin, limit } if *lin == proven.lin && !outcome => u32::try_from(64 - limit).ok(),
@@ -400,9 +412,9 @@ fn quick_exit(path: &[(Cond, bool)], target: &Target, entry: Cond, proven: &Prov
 fn tag_test_fits(
     cx: &Context,
     access: &Insn,
-    targets: &[Target],
+    targets: &[GuardedAddress],
     test: &Cond,
-    kind: &mut Kind,
+    kind: &mut SiteKind,
 ) -> Result<usize, String> {
     let Cond::Tag { lin, bytes, mask } = test else {
         return Err("the tests in front of the access do not fit it".into());
@@ -422,7 +434,7 @@ fn tag_test_fits(
         return Err(format!("the check tests one tag, the access at {:#x} has {} bytes", access.va, target.size));
     }
     if *bytes == 4 {
-        *kind = Kind::Check { straddle: true };
+        *kind = SiteKind::Check { straddle: true };
     }
     Ok(t)
 }
@@ -440,7 +452,7 @@ fn range_is(tested: &[(Lin, i64)], need: &[Lin]) -> Result<(), String> {
 
 /// The cold stub went straight to the access: allowed when it found the access to lie in one block, and that
 /// block's tag to permit it.
-fn straddle_resolved(cx: &Context, path: &[(Cond, bool)], target: &Target, entry: Cond) -> bool {
+fn straddle_resolved(cx: &Context, path: &[(Cond, bool)], target: &GuardedAddress, entry: Cond) -> bool {
     let Cond::Tag { bytes: 4, .. } = entry else { return false };
     let within = path.iter().any(|(c, outcome)| {
         matches!(c, Cond::Straddle { lin, limit } if *lin == target.lin && *limit == 64 - i64::from(target.size))
@@ -455,8 +467,8 @@ fn straddle_resolved(cx: &Context, path: &[(Cond, bool)], target: &Target, entry
 
 /// A stub that returns to a check of two tags must have ruled out that only the second, untouched block fails: the
 /// gate would not change that block's tag, and the check would never pass.
-fn progress(path: &[(Cond, bool)], target: &Target, site: &Site) -> Result<(), String> {
-    if site.kind != (Kind::Check { straddle: true }) {
+fn progress(path: &[(Cond, bool)], target: &GuardedAddress, site: &Site) -> Result<(), String> {
+    if site.kind != (SiteKind::Check { straddle: true }) {
         return Ok(());
     }
     let (at, size) = site.proves.map_or((target.lin, target.size), |p| (p.lin, p.bytes));

@@ -3,12 +3,12 @@
 //! Input: the state at the gate call, the access. Output: where the stub must continue, or what is wrong.
 //! Source: `rt/contract/src/gates.rs` (descriptors), `rewriter/SEQUENCES.md`, "The check sequences".
 
-use crate::decode::effects::{Access, RAX, RCX, RDI, RSI, RSP, Touch, bit};
+use crate::decode::effects::{AccessKind, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, NONE, REP, REPNE, WIDE};
 use crate::decode::raw::{Enc, Raw};
-use crate::sites::guarded::Target;
-use crate::sites::site::{Context, Kind, Proven, Site, TWO_TAGS};
-use crate::sites::symbolic::{Lin, State, Val};
+use crate::sites::guarded::GuardedAddress;
+use crate::sites::site::{Context, Proven, Site, SiteKind, TWO_TAGS};
+use crate::sites::symbolic::{Lin, SymbolicState, Val};
 use blizzard_contract::{self as contract, miss_desc, string_desc};
 
 /// The call of a gate.
@@ -23,7 +23,7 @@ pub(crate) struct Gate {
     pub below: Val,
     /// rsp at the call, relative to the sequence's start.
     pub lowered: i64,
-    pub state: State,
+    pub state: SymbolicState,
 }
 
 /// Where a gate's stub must continue.
@@ -39,7 +39,7 @@ pub(crate) enum Back {
 pub(crate) fn gate_arguments(
     cx: &Context,
     access: &Insn,
-    target: &Target,
+    target: &GuardedAddress,
     site: &mut Site,
     g: &Gate,
 ) -> Result<Back, String> {
@@ -48,12 +48,12 @@ pub(crate) fn gate_arguments(
         if g.address == want { Ok(()) } else { Err(format!("the cold stub calls the wrong gate {:#x}", g.address)) }
     };
     match kind {
-        Kind::Strip | Kind::StackTest => Err("the tests of a loop or of rsp are no check of an access".into()),
-        Kind::Poll => {
+        SiteKind::Strip | SiteKind::StackTest => Err("the tests of a loop or of rsp are no check of an access".into()),
+        SiteKind::Poll => {
             gate(contract::GATE_POLL)?;
             Ok(Back::Anywhere)
         }
-        Kind::Check { .. } if g.address == contract::GATE_GROUP => {
+        SiteKind::Check { .. } if g.address == contract::GATE_GROUP => {
             let at = lane_descriptor_va(g).ok_or("the cold stub passes no chain of ranges")?;
             let ranges = chain(cx.rodata, at)?;
             let intact = |r: u8| r == NONE || g.state.intact(r);
@@ -64,7 +64,7 @@ pub(crate) fn gate_arguments(
             site.chain = Some(at);
             Ok(Back::Access)
         }
-        Kind::Check { .. } if site.proves.is_some() => {
+        SiteKind::Check { .. } if site.proves.is_some() => {
             gate(contract::GATE_MISS)?;
             let Val::Lin(at) = g.below else {
                 return Err("the cold stub passes another address than the access's".into());
@@ -73,7 +73,7 @@ pub(crate) fn gate_arguments(
             asked(cx, target, site, at, desc as u32)?;
             Ok(Back::Recheck)
         }
-        Kind::Check { .. } | Kind::Large => {
+        SiteKind::Check { .. } | SiteKind::Large => {
             gate(contract::GATE_MISS)?;
             if g.below != Val::Lin(target.lin) {
                 return Err("the cold stub passes another address than the access's".into());
@@ -84,9 +84,9 @@ pub(crate) fn gate_arguments(
                 return Err(other_size(desc & miss_desc::SIZE_MASK, target.size));
             }
             kind_fits(cx, target, desc)?;
-            Ok(if kind == Kind::Large { Back::Access } else { Back::Recheck })
+            Ok(if kind == SiteKind::Large { Back::Access } else { Back::Recheck })
         }
-        Kind::String => {
+        SiteKind::String => {
             gate(contract::GATE_STRING)?;
             let Val::Const(desc) = g.top else { return Err("the cold stub passes no descriptor".into()) };
             let want = string_descriptor(cx, access);
@@ -100,7 +100,7 @@ pub(crate) fn gate_arguments(
             string_tail(cx, g)?;
             Ok(Back::Behind)
         }
-        Kind::Lanes => {
+        SiteKind::Lanes => {
             gate(contract::GATE_VSIB)?;
             let at = lane_descriptor_va(g).ok_or("the cold stub passes no lane descriptor")?;
             let bytes = (cx.rodata)(at).ok_or_else(|| format!("no lane descriptor at {at:#x}"))?;
@@ -128,13 +128,13 @@ fn other_size(says: u32, has: u32) -> String {
 }
 
 /// Whether a miss descriptor's kind and masking are those of the access.
-fn kind_fits(cx: &Context, target: &Target, desc: u32) -> Result<(), String> {
+fn kind_fits(cx: &Context, target: &GuardedAddress, desc: u32) -> Result<(), String> {
     let kinds = desc & (miss_desc::LOAD | miss_desc::STORE);
     let fits = match target.access {
-        Access::Load => kinds == miss_desc::LOAD,
-        Access::Store => kinds == miss_desc::STORE,
-        Access::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
-        Access::Rmw => kinds != 0,
+        AccessKind::Load => kinds == miss_desc::LOAD,
+        AccessKind::Store => kinds == miss_desc::STORE,
+        AccessKind::Rmw if cx.check_stores || !cx.check_loads => kinds & miss_desc::STORE != 0,
+        AccessKind::Rmw => kinds != 0,
     };
     if !fits {
         return Err(format!("the descriptor's kind {kinds:#x} does not fit the access"));
@@ -147,7 +147,7 @@ fn kind_fits(cx: &Context, target: &Target, desc: u32) -> Result<(), String> {
 }
 
 /// The gate is asked for what was tested, and that is enough for the access. Notes how much it is.
-fn asked(cx: &Context, target: &Target, site: &mut Site, at: Lin, desc: u32) -> Result<(), String> {
+fn asked(cx: &Context, target: &GuardedAddress, site: &mut Site, at: Lin, desc: u32) -> Result<(), String> {
     let tested = site.proves.ok_or("a chain of ranges behind a test of two addresses")?;
     if at != tested.lin {
         return Err("the cold stub passes another address than the access's".into());
@@ -302,7 +302,7 @@ fn lanes_descriptor(i: &Insn, g: &Gate, d: &[u8; 16], bytes: &[u8]) -> Result<()
         return bad("element layout");
     }
     let access = match i.touch {
-        Touch::Lanes(Access::Load) => 1,
+        Touch::Lanes(AccessKind::Load) => 1,
         _ => 2,
     };
     if d[12] != access {

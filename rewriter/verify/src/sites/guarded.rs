@@ -1,17 +1,17 @@
 //! What a guarded instruction accesses, and so what the tests in front of it must be about.
 //!
-//! Input: the instruction, and the symbolic state when control reaches it. Output: [`Target`]s, the mask each needs, the pointers
+//! Input: the instruction, and the symbolic state when control reaches it. Output: [`GuardedAddress`]s, the mask each needs, the pointers
 //! of a string instruction. Source: `rewriter/SEQUENCES.md`, "The check sequences".
 
-use crate::decode::effects::{Access, RAX, RBX, RDI, RSI, RSP, Touch, bit};
+use crate::decode::effects::{AccessKind, RAX, RBX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{GS, Insn, MASKED, Mem, NONE, PREFIXED};
 use crate::decode::raw::prefixes;
-use crate::sites::site::{Context, Kind};
-use crate::sites::symbolic::{Cond, Lin, State};
+use crate::sites::site::{Context, SiteKind};
+use crate::sites::symbolic::{Cond, Lin, SymbolicState};
 use blizzard_contract::{self as contract, miss_desc};
 
 /// The mask that must be tested for an access, given what is checked.
-pub(crate) fn required_mask(cx: &Context, access: Access) -> u32 {
+pub(crate) fn required_mask(cx: &Context, access: AccessKind) -> u32 {
     if access.writes() && (cx.check_stores || !cx.check_loads || !access.reads()) {
         u32::from(contract::TAG_NO_STORE)
     } else {
@@ -24,26 +24,26 @@ pub(crate) fn spread(mask: u32, bytes: u8) -> u32 {
 }
 
 /// What the guarded instruction accesses at one address.
-pub(crate) struct Target {
+pub(crate) struct GuardedAddress {
     pub lin: Lin,
     pub size: u32,
-    pub access: Access,
+    pub access: AccessKind,
     pub masked: bool,
 }
 
 const NOWHERE: Lin = Lin::reg(NONE);
 
-const CHECK: Kind = Kind::Check { straddle: false };
+const CHECK: SiteKind = SiteKind::Check { straddle: false };
 
 pub(crate) fn targets_of(
     cx: &Context,
     access: &Insn,
-    state: &State,
+    state: &SymbolicState,
     first: Cond,
-) -> Result<(Kind, Vec<Target>), String> {
-    let one = |kind, lin, size, access, masked| Ok((kind, vec![Target { lin, size, access, masked }]));
+) -> Result<(SiteKind, Vec<GuardedAddress>), String> {
+    let one = |kind, lin, size, access, masked| Ok((kind, vec![GuardedAddress { lin, size, access, masked }]));
     if first == Cond::Poll {
-        return one(Kind::Poll, NOWHERE, 0, Access::Load, false);
+        return one(SiteKind::Poll, NOWHERE, 0, AccessKind::Load, false);
     }
     let operand = || {
         let m = access.mem.as_ref().ok_or("the guarded instruction has no memory operand")?;
@@ -69,8 +69,8 @@ pub(crate) fn targets_of(
             }
             one(CHECK, lin, bytes, a, access.has(MASKED))
         }
-        Touch::Mem(a) => one(Kind::Large, operand()?, bytes, a, false),
-        Touch::Xsave(a) => one(Kind::Large, operand()?, miss_desc::SIZE_XSAVE, a, false),
+        Touch::Mem(a) => one(SiteKind::Large, operand()?, bytes, a, false),
+        Touch::Xsave(a) => one(SiteKind::Large, operand()?, miss_desc::SIZE_XSAVE, a, false),
         Touch::BitString(a) => {
             register(access.r1)?;
             let lin = Lin { word: Some((access.r1, access.size as u8)), ..operand()? };
@@ -78,17 +78,17 @@ pub(crate) fn targets_of(
         }
         Touch::Xlat => {
             register(RAX)?;
-            one(CHECK, Lin { word: Some((RAX, 1)), ..register(RBX)? }, 1, Access::Load, false)
+            one(CHECK, Lin { word: Some((RAX, 1)), ..register(RBX)? }, 1, AccessKind::Load, false)
         }
-        Touch::ZeroLine => one(CHECK, register(RAX)?, 64, Access::Store, false),
+        Touch::ZeroLine => one(CHECK, register(RAX)?, 64, AccessKind::Store, false),
         Touch::Move64 => {
             let mut v = Vec::new();
             if cx.check_loads {
-                v.push(Target { lin: operand()?, size: 64, access: Access::Load, masked: false });
+                v.push(GuardedAddress { lin: operand()?, size: 64, access: AccessKind::Load, masked: false });
             }
             if cx.check_stores {
                 // One byte: the line is aligned, else the instruction faults (SDM, MOVDIR64B and ENQCMD), so its first tag speaks for all of it.
-                v.push(Target { lin: register(access.r0)?, size: 1, access: Access::Store, masked: false });
+                v.push(GuardedAddress { lin: register(access.r0)?, size: 1, access: AccessKind::Store, masked: false });
             }
             Ok((CHECK, v))
         }
@@ -96,13 +96,13 @@ pub(crate) fn targets_of(
             if (0..16).any(|r| bit(r) & access.fx.reads != 0 && !state.intact(r)) {
                 return Err("the range test changed a register of the string instruction".into());
             }
-            one(Kind::String, NOWHERE, bytes, Access::Load, false)
+            one(SiteKind::String, NOWHERE, bytes, AccessKind::Load, false)
         }
-        Touch::Lanes(a) => one(Kind::Lanes, NOWHERE, bytes, a, true),
+        Touch::Lanes(a) => one(SiteKind::Lanes, NOWHERE, bytes, a, true),
         Touch::MaskMov => {
             let wide = if cx.guard { has_prefix(cx, access, 0x66) } else { access.has(PREFIXED) };
             let size = if access.op >> 8 == 1 && !wide { 8 } else { 16 };
-            one(CHECK, register(RDI)?, size, Access::Store, true)
+            one(CHECK, register(RDI)?, size, AccessKind::Store, true)
         }
         Touch::None | Touch::Opaque => Err(format!("no check form is known for the access at {:#x}", access.va)),
     }

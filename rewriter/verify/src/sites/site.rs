@@ -6,11 +6,11 @@
 
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
-use crate::sites::symbolic::{Cond, Lin, State};
+use crate::sites::symbolic::{Cond, Lin, SymbolicState};
 
 /// What a site is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SiteKind {
     /// Tag test of one access; `straddle` when it tests two blocks.
     Check {
         straddle: bool,
@@ -25,17 +25,17 @@ pub enum Kind {
     StackTest,
 }
 
-impl Kind {
+impl SiteKind {
     /// Whether it guards the instruction behind it.
     pub fn is_about_access(self) -> bool {
-        !matches!(self, Kind::Poll | Kind::Strip | Kind::StackTest)
+        !matches!(self, SiteKind::Poll | SiteKind::Strip | SiteKind::StackTest)
     }
 }
 
 /// A recognised sequence.
 #[derive(Clone, Debug)]
 pub struct Site {
-    pub kind: Kind,
+    pub kind: SiteKind,
     /// Index of the first inserted instruction in the text.
     pub start: usize,
     /// Index of the guarded access, or of the instruction behind a poll.
@@ -71,7 +71,7 @@ pub struct Site {
 
 impl Site {
     /// A site of which nothing more is known: it changes nothing and proves nothing.
-    pub(crate) fn bare(kind: Kind, start: usize, access: usize) -> Site {
+    pub(crate) fn bare(kind: SiteKind, start: usize, access: usize) -> Site {
         Site {
             kind,
             start,
@@ -201,7 +201,7 @@ impl Sites {
     pub fn behind_stack_test(&self, k: usize) -> Option<usize> {
         let at = self.list.binary_search_by_key(&k, |s| s.start).ok()?;
         let site = &self.list[at];
-        (site.kind == Kind::StackTest && site.problem.is_none()).then_some(site.access)
+        (site.kind == SiteKind::StackTest && site.problem.is_none()).then_some(site.access)
     }
 }
 
@@ -233,10 +233,10 @@ pub(crate) const TWO_TAGS: u32 = 65;
 /// What walking the hot way found.
 pub(crate) struct Hot {
     pub(crate) access: usize,
-    pub(crate) state: State,
+    pub(crate) state: SymbolicState,
     pub(crate) passed: Vec<Cond>,
     /// Branches to cold code: state, target, condition, and where they stand.
-    pub(crate) colds: Vec<(State, u64, Cond, u64)>,
+    pub(crate) colds: Vec<(SymbolicState, u64, Cond, u64)>,
     /// Where a stub may rejoin: address, and how many tests lie before it.
     pub(crate) joins: Vec<(u64, usize)>,
     pub(crate) touched: u16,

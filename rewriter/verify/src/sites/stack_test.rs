@@ -7,7 +7,7 @@
 use crate::decode::decoder::Code;
 use crate::decode::effects::{ALL_FLAGS, Flow, RAX, RBP, RSP, bit};
 use crate::decode::insn::{ADDR32, Insn, Mem, NONE, PREFIXED, RIP, STACK, WIDE};
-use crate::sites::site::{Context, Hot, Kind, Site};
+use crate::sites::site::{Context, Hot, Site, SiteKind};
 use crate::sites::symbolic::{Cond, Lin};
 use blizzard_contract as contract;
 
@@ -63,7 +63,7 @@ pub(crate) fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>
         dirty_flags: ALL_FLAGS & !hot.state.clean,
         touched: hot.touched,
         red_zone: hot.state.uses_red_zone(),
-        ..Site::bare(Kind::StackTest, start, hot.access)
+        ..Site::bare(SiteKind::StackTest, start, hot.access)
     };
     let first = cx.cold.at(*to).ok_or_else(|| format!("branch at {from:#x} does not lead to a cold stub"))?;
     let mut stub = Stub { code: &cx.cold.insns, first, next: first };

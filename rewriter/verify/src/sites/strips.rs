@@ -11,8 +11,8 @@
 use crate::decode::effects::{ALL_FLAGS, Flow, RSP};
 use crate::decode::insn::{Insn, NONE, PREFIXED, WIDE};
 use crate::sites::gates::{Gate, chain, lane_descriptor_va};
-use crate::sites::site::{Context, Copy, Held, Kind, Limit, Site, Strip, Test, Way};
-use crate::sites::symbolic::{Cond, Lin, State, Step, Val, is_taken_back, none_of};
+use crate::sites::site::{Context, Copy, Held, Limit, Site, SiteKind, Strip, Test, Way};
+use crate::sites::symbolic::{Cond, Lin, SymbolicState, Val, WalkStep, is_taken_back, none_of};
 use blizzard_contract as contract;
 
 /// Instructions of all ways through the tests.
@@ -31,7 +31,7 @@ pub(crate) fn compared(i: &Insn) -> Option<u64> {
 /// The site whose comparison is instruction `probe`.
 pub(crate) fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut Vec<usize>) -> Site {
     let start = probe.saturating_sub(1).max(free_from);
-    let mut site = Site { dirty_flags: ALL_FLAGS, ..Site::bare(Kind::Strip, start, probe + 2) };
+    let mut site = Site { dirty_flags: ALL_FLAGS, ..Site::bare(SiteKind::Strip, start, probe + 2) };
     if let Err(problem) = judge(cx, probe, free_from, &mut site, claimed) {
         site.problem = Some(problem);
     }
@@ -120,13 +120,13 @@ struct Walk<'x, 'a> {
 impl Walk<'_, '_> {
     /// All ways from the branch of the comparison on.
     fn all(&mut self, target: u64) -> Result<(), String> {
-        let mut seen: Vec<(u64, State)> = vec![(target, known_registers(&State::new(self.cx.guard)))];
+        let mut seen: Vec<(u64, SymbolicState)> = vec![(target, known_registers(&SymbolicState::new(self.cx.guard)))];
         let mut next = 0;
         while let Some((va, state)) = seen.get(next).cloned() {
             next += 1;
             for (to, state) in self.stretch(va, state)? {
                 let state = known_registers(&state);
-                let same = |s: &(u64, State)| s.0 == to && s.1.regs == state.regs && s.1.slots == state.slots;
+                let same = |s: &(u64, SymbolicState)| s.0 == to && s.1.regs == state.regs && s.1.slots == state.slots;
                 if !seen.iter().any(same) {
                     seen.push((to, state));
                 }
@@ -136,7 +136,7 @@ impl Walk<'_, '_> {
     }
 
     /// From a place to where its way ends; the places that branches lead to.
-    fn stretch(&mut self, va: u64, mut state: State) -> Result<Vec<(u64, State)>, String> {
+    fn stretch(&mut self, va: u64, mut state: SymbolicState) -> Result<Vec<(u64, SymbolicState)>, String> {
         let cold = self.cx.cold;
         let mut k = cold.at(va).ok_or_else(|| format!("the tests lead to {va:#x}, no cold instruction"))?;
         let mut leads = Vec::new();
@@ -151,15 +151,15 @@ impl Walk<'_, '_> {
             }
             let cond = state.cond;
             let step = state.step(i);
-            if begins && step != Step::Next {
+            if begins && step != WalkStep::Next {
                 begins = false;
-                if step != Step::Gate(contract::GATE_POLL) {
+                if step != WalkStep::Gate(contract::GATE_POLL) {
                     self.silent.push(va);
                 }
             }
             match step {
-                Step::Next => {}
-                Step::Branch { cc: 5, target } => {
+                WalkStep::Next => {}
+                WalkStep::Branch { cc: 5, target } => {
                     match cond {
                         Some(Cond::Tag { lin, bytes, mask }) => way.tests.push(Test::Tags { lin, tags: bytes, mask }),
                         Some(Cond::Poll) => self.rung.push(target),
@@ -169,7 +169,7 @@ impl Walk<'_, '_> {
                     leads.push((target, state.clone()));
                 }
                 // Taken when the tag is lower.
-                Step::Branch { cc: 2, target } => {
+                WalkStep::Branch { cc: 2, target } => {
                     let Some(Cond::Level { lin, level: level @ 1.. }) = cond else {
                         return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va));
                     };
@@ -178,7 +178,7 @@ impl Walk<'_, '_> {
                     leads.push((target, state.clone()));
                 }
                 // Taken when the bit is clear.
-                Step::Branch { cc: 3, target } => {
+                WalkStep::Branch { cc: 3, target } => {
                     let Some(Cond::Private { lin }) = cond else {
                         return Err(format!("unexpected branch at {:#x} in the tests of a loop", i.va));
                     };
@@ -186,20 +186,20 @@ impl Walk<'_, '_> {
                     state.cond = None;
                     leads.push((target, state.clone()));
                 }
-                Step::Jump(to) if self.enters_copy(to, &state)? => {
+                WalkStep::Jump(to) if self.enters_copy(to, &state)? => {
                     way.copied = true;
                     self.leaves(i.va, self.body, state, way)?;
                     return Ok(leads);
                 }
-                Step::Jump(to) if cold.contains(to) => {
+                WalkStep::Jump(to) if cold.contains(to) => {
                     leads.push((to, state));
                     return Ok(leads);
                 }
-                Step::Jump(to) => {
+                WalkStep::Jump(to) => {
                     self.leaves(i.va, to, state, way)?;
                     return Ok(leads);
                 }
-                Step::Gate(address) => self.enters(i.va, address, &mut state, &mut way)?,
+                WalkStep::Gate(address) => self.enters(i.va, address, &mut state, &mut way)?,
                 _ => return Err(format!("unexpected instruction at {:#x} in the tests of a loop", i.va)),
             }
             if let Some(fault) = state.fault {
@@ -210,7 +210,7 @@ impl Walk<'_, '_> {
     }
 
     /// Whether the place is where a copy of the loop begins, behind a comparison with the limit.
-    fn enters_copy(&mut self, to: u64, state: &State) -> Result<bool, String> {
+    fn enters_copy(&mut self, to: u64, state: &SymbolicState) -> Result<bool, String> {
         let cold = self.cx.cold;
         let Some(first) = cold.at(to).filter(|&k| k >= 2) else { return Ok(false) };
         let head = first - 2;
@@ -276,7 +276,7 @@ impl Walk<'_, '_> {
     }
 
     /// The runtime is entered: what was known is no more.
-    fn enters(&mut self, at: u64, address: u64, state: &mut State, way: &mut Way) -> Result<(), String> {
+    fn enters(&mut self, at: u64, address: u64, state: &mut SymbolicState, way: &mut Way) -> Result<(), String> {
         let lowered = state.rsp().filter(|d| *d <= -128).ok_or("the tests call a gate inside the red zone")?;
         way.tests.clear();
         (state.limit, state.cond, way.chain) = (None, None, None);
@@ -301,7 +301,7 @@ impl Walk<'_, '_> {
     }
 
     /// A way ends at the body.
-    fn leaves(&mut self, from: u64, to: u64, state: State, mut way: Way) -> Result<(), String> {
+    fn leaves(&mut self, from: u64, to: u64, state: SymbolicState, mut way: Way) -> Result<(), String> {
         if to != self.body {
             return Err(format!("the tests lead to {to:#x} at {from:#x}, which is not the loop's body"));
         }
@@ -324,7 +324,7 @@ impl Walk<'_, '_> {
 }
 
 /// A state of which only registers as they were at the head, and what was saved, are known.
-fn known_registers(state: &State) -> State {
+fn known_registers(state: &SymbolicState) -> SymbolicState {
     let mut out = state.clone();
     for r in 0..16 {
         if !state.intact(r) && r != RSP {

@@ -1,6 +1,6 @@
 //! Symbolic execution of inserted code: straight lines of the few instructions that checks, polls and cold stubs consist of.
 //!
-//! Input: a [`State`] and one instruction. Output: the next state, or what the instruction asks of the caller ([`Step`]).
+//! Input: a [`SymbolicState`] and one instruction. Output: the next state, or what the instruction asks of the caller ([`WalkStep`]).
 //! A register holds its initial value, an address expression over initial values, or something derived from one;
 //! everything else is [`Val::Junk`]. So what a sequence changes is what the state says at its end, however the
 //! sequence is ordered. Source: `rewriter/SEQUENCES.md`, "The check sequences".
@@ -105,7 +105,7 @@ pub enum Cond {
 
 /// Registers, flags and stack relative to the start of a sequence.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct SymbolicState {
     pub regs: [Val; 16],
     /// Status flags that hold their initial values.
     pub clean: u8,
@@ -123,10 +123,10 @@ pub struct State {
 
 /// What an instruction does to the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WalkStep {
     /// Interpreted.
     Next,
-    /// A conditional branch on [`State::cond`]; the opcode's low nibble is the condition.
+    /// A conditional branch on [`SymbolicState::cond`]; the opcode's low nibble is the condition.
     Branch {
         cc: u8,
         target: u64,
@@ -142,13 +142,22 @@ pub enum Step {
     Stop,
 }
 
-impl State {
-    pub fn new(guard: bool) -> State {
+impl SymbolicState {
+    pub fn new(guard: bool) -> SymbolicState {
         let mut regs = [Val::Junk; 16];
         for (r, v) in regs.iter_mut().enumerate() {
             *v = Val::Lin(Lin::reg(r as u8));
         }
-        State { regs, clean: ALL_FLAGS, slots: Vec::new(), cond: None, carry: None, limit: None, fault: None, guard }
+        SymbolicState {
+            regs,
+            clean: ALL_FLAGS,
+            slots: Vec::new(),
+            cond: None,
+            carry: None,
+            limit: None,
+            fault: None,
+            guard,
+        }
     }
 
     /// Bytes by which rsp differs from its initial value.
@@ -268,43 +277,43 @@ impl State {
     }
 
     /// Interprets one instruction.
-    pub fn step(&mut self, i: &Insn) -> Step {
+    pub fn step(&mut self, i: &Insn) -> WalkStep {
         if i.is_nop() {
-            return Step::Next;
+            return WalkStep::Next;
         }
         match i.flow {
             Flow::Cond if matches!(i.op, 0x70..=0x7f | 0x180..=0x18f) => {
                 return if self.cond.is_some() {
-                    Step::Branch { cc: i.op as u8 & 15, target: i.target }
+                    WalkStep::Branch { cc: i.op as u8 & 15, target: i.target }
                 } else {
-                    Step::Stop
+                    WalkStep::Stop
                 };
             }
-            Flow::Jump => return Step::Jump(i.target),
+            Flow::Jump => return WalkStep::Jump(i.target),
             Flow::CallInd => {
-                return match i.mem.as_ref().and_then(State::absolute) {
-                    Some(a) if i.ext == 2 && !i.has(PREFIXED) => Step::Gate(a),
-                    _ => Step::Stop,
+                return match i.mem.as_ref().and_then(SymbolicState::absolute) {
+                    Some(a) if i.ext == 2 && !i.has(PREFIXED) => WalkStep::Gate(a),
+                    _ => WalkStep::Stop,
                 };
             }
             Flow::Call if !i.has(PREFIXED) => {
                 self.push(Val::Return(i.end()));
-                return Step::Call(i.target);
+                return WalkStep::Call(i.target);
             }
             Flow::Ret if matches!(i.op, 0xc2 | 0xc3) && !i.has(PREFIXED) => {
-                let Some(Val::Return(to)) = self.rsp().map(|d| self.slot(d)) else { return Step::Stop };
+                let Some(Val::Return(to)) = self.rsp().map(|d| self.slot(d)) else { return WalkStep::Stop };
                 self.popped(8 + if i.op == 0xc2 { i.imm & 0xffff } else { 0 });
-                return Step::Return(to);
+                return WalkStep::Return(to);
             }
             Flow::Next => {}
-            _ => return Step::Stop,
+            _ => return WalkStep::Stop,
         }
         if i.has(PREFIXED | MASKED) && !(self.guard && is_tag_test_at_alias(i)) {
-            return Step::Stop;
+            return WalkStep::Stop;
         }
         match self.straight(i) {
-            Some(()) => Step::Next,
-            None => Step::Stop,
+            Some(()) => WalkStep::Next,
+            None => WalkStep::Stop,
         }
     }
 
@@ -339,11 +348,11 @@ impl State {
                 self.regs[i.r0 as usize] = self.slot(at);
             }
             (0x89, Some(m)) if wide && i.explicit_register() < 16 => {
-                let word = State::absolute(m).filter(|&at| none_of(at).is_some())?;
+                let word = SymbolicState::absolute(m).filter(|&at| none_of(at).is_some())?;
                 self.limit = Some((word, self.regs[i.explicit_register() as usize]));
             }
             (0xc7, Some(m)) if wide && i.ext == 0 => {
-                let word = State::absolute(m).filter(|&at| none_of(at).is_some())?;
+                let word = SymbolicState::absolute(m).filter(|&at| none_of(at).is_some())?;
                 self.limit = Some((word, Val::Const(i.imm)));
             }
             (0x1ba, None) if wide && i.ext == 4 && i.imm == i64::from(contract::PRIVATE_BIT) && i.r0 < 16 => {
@@ -420,7 +429,7 @@ impl State {
                 self.cond = Some(Cond::Level { lin, level: i.imm as u8 });
             }
             (0x83, Some(m)) if i.ext == 7 && i.size == 4 => {
-                let cond = match State::absolute(m)? {
+                let cond = match SymbolicState::absolute(m)? {
                     contract::POLL_WORD if i.imm == 0 => Cond::Poll,
                     contract::CTX_NODES => Cond::Nodes { with: i.imm },
                     _ => return None,
@@ -429,7 +438,7 @@ impl State {
                 self.cond = Some(cond);
             }
             (0xff, Some(m)) if i.ext == 0 && wide => {
-                let k = State::absolute(m)?.checked_sub(contract::COUNTERS)?;
+                let k = SymbolicState::absolute(m)?.checked_sub(contract::COUNTERS)?;
                 if k % 8 != 0 || k / 8 >= contract::COUNTER_COUNT as u64 {
                     return None;
                 }

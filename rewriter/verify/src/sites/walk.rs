@@ -8,7 +8,7 @@ use crate::decode::effects::{Flow, Touch};
 use crate::decode::insn::{Insn, Mem, NO_TARGET, PREFIXED};
 use crate::sites::gates::Gate;
 use crate::sites::site::{Context, Hot};
-use crate::sites::symbolic::{Cond, State, Step};
+use crate::sites::symbolic::{Cond, SymbolicState, WalkStep};
 use blizzard_contract as contract;
 
 /// Longest inserted sequence and longest cold stub, in instructions.
@@ -16,7 +16,7 @@ pub(crate) const LONGEST: usize = 64;
 
 /// One way out of a cold stub.
 pub(crate) struct Exit {
-    pub(crate) state: State,
+    pub(crate) state: SymbolicState,
     /// Address jumped to, and from where.
     pub(crate) from: u64,
     pub(crate) to: u64,
@@ -40,10 +40,10 @@ fn does_the_same(a: &Insn, b: &Insn) -> bool {
 /// way does not pass `probe` or ends in the middle of an undo. `alone`: one test, which is about no access.
 pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) -> Option<Hot> {
     let text = cx.text;
-    let mut state = State::new(cx.guard);
+    let mut state = SymbolicState::new(cx.guard);
     let mut hot = Hot {
         access: start,
-        state: State::new(cx.guard),
+        state: SymbolicState::new(cx.guard),
         passed: Vec::new(),
         colds: Vec::new(),
         joins: Vec::new(),
@@ -63,8 +63,8 @@ pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) ->
         }
         let mut next = state.clone();
         match next.step(i) {
-            Step::Next => {}
-            Step::Branch { cc, target } => {
+            WalkStep::Next => {}
+            WalkStep::Branch { cc, target } => {
                 let cond = state.cond?;
                 // Taken on "not zero / not equal" for tags, polls and lanes; on "equal" for the range test; on "clear" for the bit. Tags of guarded code allow
                 // what is not zero, or not below a number.
@@ -85,7 +85,7 @@ pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) ->
                 hot.passed.push(cond);
             }
             // A test in cold code: behind it the carry flag leads behind the prefix of the access.
-            Step::Call(target) if cx.guard && k == probe && cx.cold.contains(target) => {
+            WalkStep::Call(target) if cx.guard && k == probe && cx.cold.contains(target) => {
                 let jc = text.insns.get(k + 1).filter(|jc| jc.op == 0x72 && jc.va == i.end())?;
                 if jc.target != jc.end() + 1 || !hot.passed.is_empty() {
                     return None;
@@ -93,7 +93,7 @@ pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) ->
                 hot.colds.push((next, target, Cond::Called, i.va));
                 hot.passed.push(Cond::Called);
                 // What it leaves changed is judged where it returns.
-                state = State::new(cx.guard);
+                state = SymbolicState::new(cx.guard);
                 state.clobber_flags(0);
                 k += 2;
                 break;
@@ -124,7 +124,7 @@ pub(crate) fn walk_hot(cx: &Context, start: usize, probe: usize, alone: bool) ->
 pub(crate) fn walk_cold(
     cx: &Context,
     access: Option<&Insn>,
-    state: State,
+    state: SymbolicState,
     target: u64,
     used: &mut Vec<usize>,
 ) -> Result<Vec<Exit>, String> {
@@ -159,8 +159,8 @@ pub(crate) fn walk_cold(
                 touched |= state.dirty();
             }
             match step {
-                Step::Next => {}
-                Step::Branch { cc, target: to } => {
+                WalkStep::Next => {}
+                WalkStep::Branch { cc, target: to } => {
                     let Some(cond) = cond else { return Err("unexpected branch in a cold stub".into()) };
                     let taken_means = match (cond, cc) {
                         (Cond::Straddle { .. }, 7) => true,                       // ja: not within one block
@@ -195,7 +195,7 @@ pub(crate) fn walk_cold(
                         });
                     }
                 }
-                Step::Jump(to) => {
+                WalkStep::Jump(to) => {
                     if cx.cold.contains(to) {
                         work.push((state, to, path, gate));
                     } else {
@@ -204,19 +204,19 @@ pub(crate) fn walk_cold(
                     break;
                 }
                 // Stubs share their tails.
-                Step::Call(to) | Step::Return(to) => {
+                WalkStep::Call(to) | WalkStep::Return(to) => {
                     state.cond = None;
                     if let Some(fault) = state.fault {
                         return Err(format!("cold stub {fault} at {:#x}", i.va));
                     }
-                    if matches!(step, Step::Return(_)) && !cx.cold.contains(to) {
+                    if matches!(step, WalkStep::Return(_)) && !cx.cold.contains(to) {
                         exits.push(Exit { state, from: i.va, to, gate, path, touched, performed: None });
                         break;
                     }
                     k = cx.cold.at(to).ok_or_else(|| format!("call or return to {to:#x}, no cold instruction"))?;
                     continue;
                 }
-                Step::Gate(address) => {
+                WalkStep::Gate(address) => {
                     if gate.is_some() {
                         return Err(format!("second gate call at {:#x}", i.va));
                     }
@@ -234,7 +234,7 @@ pub(crate) fn walk_cold(
                     });
                     (state.cond, state.carry, state.limit) = (None, None, None);
                 }
-                Step::Stop => return Err(format!("unexpected instruction at {:#x} in a cold stub", i.va)),
+                WalkStep::Stop => return Err(format!("unexpected instruction at {:#x} in a cold stub", i.va)),
             }
             if let Some(fault) = state.fault {
                 return Err(format!("cold stub {fault} at {:#x}", i.va));

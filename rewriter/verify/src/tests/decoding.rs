@@ -4,7 +4,7 @@
 //! to one side only: the audit may see more reads and fewer kills than there are.
 
 use crate::decode::decoder::decode;
-use crate::decode::effects::{ALL_FLAGS, Access, Touch};
+use crate::decode::effects::{ALL_FLAGS, AccessKind, Touch};
 use crate::decode::insn::Insn;
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
@@ -122,9 +122,9 @@ fn differences(ours: &Insn, iced: &iced_x86::Instruction, factory: &mut Instruct
         out.push(format!("{touches} accesses instead of {}", memory.len()));
     } else if let (Touch::Mem(a), [m]) = (ours.touch, memory.as_slice()) {
         let theirs = match m.access() {
-            OpAccess::Read | OpAccess::CondRead => Access::Load,
-            OpAccess::Write | OpAccess::CondWrite => Access::Store,
-            _ => Access::Rmw,
+            OpAccess::Read | OpAccess::CondRead => AccessKind::Load,
+            OpAccess::Write | OpAccess::CondWrite => AccessKind::Store,
+            _ => AccessKind::Rmw,
         };
         if a != theirs {
             out.push(format!("{a:?} instead of {theirs:?}"));
@@ -232,7 +232,7 @@ fn sees_no_more_than_the_rewriter() {
         let info = factory.info(&iced);
         let theirs = effects::effects(&iced, info);
         // What is refused is in no output.
-        if matches!(access::access_of(&iced, info), access::Access::Unknown(_)) || ends(&iced) {
+        if matches!(access::access_of(&iced, info), access::InsnAccess::Unknown(_)) || ends(&iced) {
             return;
         }
         // What neither Capstone nor `newer` describes is unknown, and said to be.

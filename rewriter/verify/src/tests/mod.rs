@@ -24,13 +24,13 @@ mod systematic;
 mod unwinding;
 
 use super::{Audit, Inputs, Result, Runtime, verify_against};
-use blizzard::base::options::Access;
+use blizzard::base::options::AccessMode;
 use std::path::Path;
 use std::process::Command;
 
 /// The runtimes of the rewriter under test.
 fn runtimes() -> Vec<Runtime<'static>> {
-    let known = |&(access, file): &(Access, _)| Runtime::File { file, guard: Some(access == Access::Guard) };
+    let known = |&(access, file): &(AccessMode, _)| Runtime::File { file, guard: Some(access == AccessMode::Guard) };
     blizzard::write::runtime_blob::FILES.iter().map(known).collect()
 }
 
@@ -63,7 +63,7 @@ fn constants() -> String {
         ("STORE", contract::miss_desc::STORE.into()),
         ("MASKED", contract::miss_desc::MASKED.into()),
         ("XSAVE", contract::miss_desc::SIZE_XSAVE.into()),
-        ("MOVED", contract::Region::MOVED.into()),
+        ("MOVED", contract::CodeRegion::MOVED.into()),
         ("MAGIC", contract::MODULE_MAGIC),
     ] {
         s += &format!(".set {name}, {value:#x}\n");

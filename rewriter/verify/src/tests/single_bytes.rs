@@ -6,7 +6,7 @@ use super::verify_with;
 use crate::file::module::Module;
 use crate::mutation::code::decoded;
 use crate::sites::site::get;
-use blizzard::base::options::{Access, Options};
+use blizzard::base::options::{AccessMode, Options};
 use blizzard::pipeline;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
@@ -146,7 +146,7 @@ fn a_dynamic_symbol_of_any_size_is_judged_in_time() {
 fn the_last_function_ends_where_its_version_does() {
     let source = "int last(int *p) { return *p + 1; }";
     let original = compiled("cc", "p.c", source, &["-O2", "-fPIC", "-shared", "-nostartfiles"]);
-    for options in [Options::tests(), Options { access: Access::Guard, ..Options::default() }] {
+    for options in [Options::tests(), Options { access: AccessMode::Guard, ..Options::default() }] {
         let output = pipeline::rewrite_library(&original, "p", &options).expect("rewrite").bytes;
         let p = Pair { original: original.clone(), output };
         let m = Module::read(&p.output, "p").expect("module");

@@ -19,8 +19,8 @@ pub const ERR_BUSY: Status = -15;
 pub const ERR_LAST: isize = -100;
 
 /// Handles.
-pub type Context = *mut c_void;
-pub type Worker = *mut c_void;
+pub type UcpContext = *mut c_void;
+pub type UcpWorker = *mut c_void;
 pub type Endpoint = *mut c_void;
 pub type Config = *mut c_void;
 /// Where a worker can be reached; opaque bytes.
@@ -175,17 +175,17 @@ functions! {
     get_version = "ucp_get_version": fn(*mut c_uint, *mut c_uint, *mut c_uint);
     config_read = "ucp_config_read": fn(*const c_char, *const c_char, *mut Config) -> Status;
     config_release = "ucp_config_release": fn(Config);
-    init = "ucp_init_version": fn(c_uint, c_uint, *const Params, Config, *mut Context) -> Status;
-    cleanup = "ucp_cleanup": fn(Context);
-    worker_create = "ucp_worker_create": fn(Context, *const WorkerParams, *mut Worker) -> Status;
-    worker_destroy = "ucp_worker_destroy": fn(Worker);
-    worker_get_address = "ucp_worker_get_address": fn(Worker, *mut Address, *mut usize) -> Status;
-    worker_release_address = "ucp_worker_release_address": fn(Worker, Address);
-    worker_get_efd = "ucp_worker_get_efd": fn(Worker, *mut c_int) -> Status;
-    worker_arm = "ucp_worker_arm": fn(Worker) -> Status;
-    worker_progress = "ucp_worker_progress": fn(Worker) -> c_uint;
-    worker_set_am_recv_handler = "ucp_worker_set_am_recv_handler": fn(Worker, *const AmHandlerParams) -> Status;
-    ep_create = "ucp_ep_create": fn(Worker, *const EndpointParams, *mut Endpoint) -> Status;
+    init = "ucp_init_version": fn(c_uint, c_uint, *const Params, Config, *mut UcpContext) -> Status;
+    cleanup = "ucp_cleanup": fn(UcpContext);
+    worker_create = "ucp_worker_create": fn(UcpContext, *const WorkerParams, *mut UcpWorker) -> Status;
+    worker_destroy = "ucp_worker_destroy": fn(UcpWorker);
+    worker_get_address = "ucp_worker_get_address": fn(UcpWorker, *mut Address, *mut usize) -> Status;
+    worker_release_address = "ucp_worker_release_address": fn(UcpWorker, Address);
+    worker_get_efd = "ucp_worker_get_efd": fn(UcpWorker, *mut c_int) -> Status;
+    worker_arm = "ucp_worker_arm": fn(UcpWorker) -> Status;
+    worker_progress = "ucp_worker_progress": fn(UcpWorker) -> c_uint;
+    worker_set_am_recv_handler = "ucp_worker_set_am_recv_handler": fn(UcpWorker, *const AmHandlerParams) -> Status;
+    ep_create = "ucp_ep_create": fn(UcpWorker, *const EndpointParams, *mut Endpoint) -> Status;
     /// Null, a status as a pointer, or a request.
     ep_close = "ucp_ep_close_nbx": fn(Endpoint, *const RequestParams) -> *mut c_void;
     am_send = "ucp_am_send_nbx": fn(Endpoint, c_uint, *const c_void, usize, *const c_void, usize, *const RequestParams) -> *mut c_void;

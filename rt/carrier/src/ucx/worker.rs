@@ -7,11 +7,11 @@
 use crate::ucx::bindings::{
     AM_FLAG_WHOLE_MSG, AM_HANDLER_PARAM_FIELD_ARG, AM_HANDLER_PARAM_FIELD_CB, AM_HANDLER_PARAM_FIELD_FLAGS,
     AM_HANDLER_PARAM_FIELD_ID, AM_RECV_ATTR_FLAG_RNDV, AM_SEND_FLAG_EAGER, API_MAJOR, API_MINOR, Address,
-    AmHandlerParams, AmReceived, Context, EP_CLOSE_FLAG_FORCE, EP_PARAM_FIELD_ERR_HANDLER,
-    EP_PARAM_FIELD_ERR_HANDLING_MODE, EP_PARAM_FIELD_REMOTE_ADDRESS, ERR_BUSY, ERR_HANDLING_MODE_PEER, ERR_LAST,
-    Endpoint, EndpointParams, ErrorHandler, FEATURE_AM, FEATURE_WAKEUP, IN_PROGRESS, OK, OP_ATTR_FIELD_FLAGS,
-    PARAM_FIELD_ESTIMATED_NUM_EPS, PARAM_FIELD_FEATURES, Params, RequestParams, Status, THREAD_MODE_SINGLE,
-    WORKER_PARAM_FIELD_THREAD_MODE, Worker as Handle, WorkerParams,
+    AmHandlerParams, AmReceived, EP_CLOSE_FLAG_FORCE, EP_PARAM_FIELD_ERR_HANDLER, EP_PARAM_FIELD_ERR_HANDLING_MODE,
+    EP_PARAM_FIELD_REMOTE_ADDRESS, ERR_BUSY, ERR_HANDLING_MODE_PEER, ERR_LAST, Endpoint, EndpointParams, ErrorHandler,
+    FEATURE_AM, FEATURE_WAKEUP, IN_PROGRESS, OK, OP_ATTR_FIELD_FLAGS, PARAM_FIELD_ESTIMATED_NUM_EPS,
+    PARAM_FIELD_FEATURES, Params, RequestParams, Status, THREAD_MODE_SINGLE, UcpContext, UcpWorker as Handle,
+    WORKER_PARAM_FIELD_THREAD_MODE, WorkerParams,
 };
 use crate::ucx::library::Library;
 use std::cell::RefCell;
@@ -56,7 +56,7 @@ struct Peer {
 /// A worker of UCX, and its connections.
 pub struct Worker {
     library: Library,
-    context: Context,
+    context: UcpContext,
     handle: Handle,
     inbox: Box<RefCell<Inbox>>,
     peers: Vec<Peer>,

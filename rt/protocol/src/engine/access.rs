@@ -17,7 +17,7 @@ use crate::engine::pages::Pages;
 use crate::engine::trail::Trail;
 use crate::ids::{Block, Data, NodeId};
 use crate::list::Protocols;
-use crate::port::{MESSAGES, Port, ProtocolId, Site};
+use crate::port::{BlockSite, MESSAGES, Port, ProtocolId};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, PUSH, reject};
 use crate::protocol::parts::Parts;
@@ -42,7 +42,7 @@ unsafe impl Zeroed for Held {}
 
 /// What an access has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum AccessProgress {
     /// The block allows it.
     Done,
     /// Wait until [`Engine::is_granted`], then call [`Engine::go_on`].
@@ -95,7 +95,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Whether this node waits for an answer about the block.
-    pub fn is_outstanding(&self, site: &Site) -> bool {
+    pub fn is_outstanding(&self, site: &BlockSite) -> bool {
         self.protocols.is_outstanding(site)
     }
 
@@ -188,7 +188,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Makes one block accessible, whose tag does not allow the access, and whose home this node knows; its protocol was [served](Engine::serve) before. When it is done the caller pins it.
-    pub fn acquire<P: Port>(&mut self, port: &mut P, site: &Site, store: bool) -> Progress {
+    pub fn acquire<P: Port>(&mut self, port: &mut P, site: &BlockSite, store: bool) -> AccessProgress {
         let tag = self.parts(port).1.tag(site.block);
         port.count(match (store, tag) {
             (true, Tag::ReadOnly) => Counter::Upgrades,
@@ -202,41 +202,41 @@ impl<M: Storage> Engine<M> {
             self.pins.acquire(site.block);
             self.ask_ahead(port);
             self.waiting = Waiting { block: site.block, store, joined: true };
-            return Progress::Waits;
+            return AccessProgress::Waits;
         }
         self.start_miss(port, site, store)
     }
 
     #[inline(always)]
-    fn start_miss<P: Port>(&mut self, port: &mut P, site: &Site, store: bool) -> Progress {
+    fn start_miss<P: Port>(&mut self, port: &mut P, site: &BlockSite, store: bool) -> AccessProgress {
         self.pins.acquire(site.block);
         let (protocols, mut env) = self.parts(port);
         protocols.miss(&mut env, site, store);
         if self.pins.is_granted() {
             check_granted(port, site.block, store);
-            return Progress::Done;
+            return AccessProgress::Done;
         }
         self.waiting = Waiting { block: site.block, store, joined: false };
         self.follow_trail(port, site.block, store);
-        Progress::Waits
+        AccessProgress::Waits
     }
 
     /// The access that waited has been granted its block.
     #[inline]
-    pub fn go_on<P: Port>(&mut self, port: &mut P) -> Progress {
+    pub fn go_on<P: Port>(&mut self, port: &mut P) -> AccessProgress {
         let Waiting { block, store, joined } = self.waiting;
         if joined {
             return self.go_on_joined(port);
         }
         check_granted(port, block, store);
-        Progress::Done
+        AccessProgress::Done
     }
 
     #[inline(never)]
-    fn go_on_joined<P: Port>(&mut self, port: &mut P) -> Progress {
+    fn go_on_joined<P: Port>(&mut self, port: &mut P) -> AccessProgress {
         let Waiting { block, store, .. } = self.waiting;
         if port.allows(block, store) || has_bug!(port, JoinsAnyRequest) {
-            return Progress::Done;
+            return AccessProgress::Done;
         }
         // It was asked for to load from, and the access stores. Nothing was put aside for it meanwhile: the wait ended with the grant. If an
         // invalidation had been put aside, the home would not have answered. At its home, requests of others may have waited for the block; the store
@@ -285,7 +285,7 @@ impl<M: Storage> Engine<M> {
     fn event_of_before<P: Port>(
         &mut self,
         port: &mut P,
-        site: &Site,
+        site: &BlockSite,
         message: (NodeId, u16, u64),
         data: Option<&Data>,
     ) {
@@ -297,7 +297,7 @@ impl<M: Storage> Engine<M> {
     fn event<P: Port>(
         &mut self,
         port: &mut P,
-        site: &Site,
+        site: &BlockSite,
         (from, number, addr): (NodeId, u16, u64),
         data: Option<&Data>,
     ) {
@@ -321,7 +321,7 @@ impl<M: Storage> Engine<M> {
     }
 
     #[inline(never)]
-    fn part_arrived(&mut self, port: &impl Port, site: &Site, from: NodeId, addr: u64, data: Option<&Data>) {
+    fn part_arrived(&mut self, port: &impl Port, site: &BlockSite, from: NodeId, addr: u64, data: Option<&Data>) {
         let source = if has_bug!(port, PartsInOnePlace) { NodeId::FIRST } else { from };
         let block = site.block.addr();
         let place = ((addr - block) / BLOCK_BYTES, site.bytes / BLOCK_BYTES);
@@ -333,7 +333,7 @@ impl<M: Storage> Engine<M> {
 
 impl<M: Storage> Engine<M> {
     #[inline(never)]
-    fn push_arrived<P: Port>(&mut self, port: &mut P, site: &Site, from: NodeId, addr: u64, data: Option<&Data>) {
+    fn push_arrived<P: Port>(&mut self, port: &mut P, site: &BlockSite, from: NodeId, addr: u64, data: Option<&Data>) {
         let Some(data) = data.filter(|_| site.home == from) else { return reject(port) };
         let (protocols, mut env) = self.parts(port);
         protocols.pushed(&mut env, site, Block::of(addr), data);

@@ -3,8 +3,8 @@
 //! Input: a miss that waits. Output: requests that nobody waits for.
 
 use crate::engine::access::Engine;
-use crate::engine::replace::Asked;
-use crate::engine::trail::Step;
+use crate::engine::replace::AheadAnswer;
+use crate::engine::trail::TrailStep;
 use crate::ids::Block;
 use crate::port::Port;
 use crate::storage::Storage;
@@ -35,13 +35,13 @@ impl<M: Storage> Engine<M> {
                 return;
             }
             match self.ask_block(port, block, store, false) {
-                Asked::Yes => {
+                AheadAnswer::Yes => {
                     port.count(Counter::AskedAhead);
-                    self.trail.append(Step::miss(block, store));
+                    self.trail.append(TrailStep::miss(block, store));
                     (asked, bytes) = (asked + 1, bytes + more);
                 }
-                Asked::NotNeeded => {}
-                Asked::TooMany => return,
+                AheadAnswer::NotNeeded => {}
+                AheadAnswer::TooMany => return,
             }
             self.trail.next += steps;
         }

@@ -15,14 +15,14 @@ use crate::bugs::has_bug;
 use crate::engine::access::Engine;
 use crate::engine::pages::{PageState, RESIDENT, USED, page_address, page_number};
 use crate::ids::{Block, PAGE_BYTES};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::storage::{Storage, Table};
 use crate::tag::Tag;
 use blizzard_contract::Counter;
 
 /// What became of a request that nobody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum AheadAnswer {
     Yes,
     /// The block is here, in use, or cannot be had this way.
     NotNeeded,
@@ -33,7 +33,7 @@ pub(crate) enum Asked {
 impl<M: Storage> Engine<M> {
     /// A block is about to be acquired: makes room for its page if it has another home.
     #[inline]
-    pub(crate) fn note_page<P: Port>(&mut self, port: &mut P, site: &Site) {
+    pub(crate) fn note_page<P: Port>(&mut self, port: &mut P, site: &BlockSite) {
         if self.pages.limit != 0 && site.home != port.me() {
             self.make_room_for_page_of(port, site.block);
         }
@@ -120,7 +120,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Whether the access in progress, a message put aside or an outstanding request is about the block.
-    fn is_in_use(&self, port: &impl Port, site: &Site) -> bool {
+    fn is_in_use(&self, port: &impl Port, site: &BlockSite) -> bool {
         let block = site.block;
         if has_bug!(port, ReplacesWhatIsUsed) {
             return port.tag(block) == Some(Tag::Busy);
@@ -133,7 +133,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Gives a copy back, if there is one. The block is in another home's page and not in use.
-    fn evict<P: Port>(&mut self, port: &mut P, site: &Site) -> bool {
+    fn evict<P: Port>(&mut self, port: &mut P, site: &BlockSite) -> bool {
         let (_, env) = self.parts(port);
         if !matches!(env.tag(site.block), Tag::ReadOnly | Tag::Writable) {
             return false;
@@ -149,28 +149,34 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Asks for a block, if it makes sense and one more request may be outstanding. `makes_room`: also if another page has to go.
-    pub(crate) fn ask_block<P: Port>(&mut self, port: &mut P, block: Block, store: bool, makes_room: bool) -> Asked {
+    pub(crate) fn ask_block<P: Port>(
+        &mut self,
+        port: &mut P,
+        block: Block,
+        store: bool,
+        makes_room: bool,
+    ) -> AheadAnswer {
         // Of a page that nobody has used there is nothing to fetch.
-        let Some(site) = port.site(block.addr()) else { return Asked::NotNeeded };
+        let Some(site) = port.site(block.addr()) else { return AheadAnswer::NotNeeded };
         if port.allows(block, store) || self.is_in_use(port, &site) {
-            return Asked::NotNeeded;
+            return AheadAnswer::NotNeeded;
         }
         let own = site.home == port.me();
         if !self.protocols.is_worth_asking(port, &site) || !(own || makes_room || self.pages.has_room_for(block)) {
-            return Asked::NotNeeded;
+            return AheadAnswer::NotNeeded;
         }
         if !self.protocols.may_ask(&site) {
-            return Asked::TooMany;
+            return AheadAnswer::TooMany;
         }
         self.note_page(port, &site);
         let (protocols, mut env) = self.parts(port);
         protocols.ask(&mut env, &site, store);
-        Asked::Yes
+        AheadAnswer::Yes
     }
 
     /// Asks for a block that the program says it will use; whether it did.
     pub fn prefetch<P: Port>(&mut self, port: &mut P, block: Block, store: bool) -> bool {
-        let asked = self.ask_block(port, block, store, true) == Asked::Yes;
+        let asked = self.ask_block(port, block, store, true) == AheadAnswer::Yes;
         if asked {
             port.count(Counter::Prefetches);
         }

@@ -30,14 +30,14 @@ const LEFT_OUT: u64 = 4;
 
 /// A miss, or a border; as a word: the block's address, which leaves the lower bits free, and what is set of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step(u64);
+pub(crate) struct TrailStep(u64);
 
 const STORE: u64 = 1;
-const BORDER: Step = Step(2);
+const BORDER: TrailStep = TrailStep(2);
 
-impl Step {
-    pub(crate) const fn miss(block: Block, store: bool) -> Step {
-        Step(block.addr() | if store { STORE } else { 0 })
+impl TrailStep {
+    pub(crate) const fn miss(block: Block, store: bool) -> TrailStep {
+        TrailStep(block.addr() | if store { STORE } else { 0 })
     }
 
     /// Where its last position is noted.
@@ -81,18 +81,18 @@ impl<M: Storage> Trail<M> {
     /// The trail of a node that has missed these blocks before, in that order, and is sure of it.
     #[cfg(feature = "planted")]
     pub fn follow(&mut self, steps: &[(Block, bool)]) {
-        steps.iter().for_each(|&(block, store)| self.append(Step::miss(block, store)));
+        steps.iter().for_each(|&(block, store)| self.append(TrailStep::miss(block, store)));
         self.border();
         (self.next, self.agreed) = (0, SURE);
     }
 
     /// The step at that position, if it is still there.
-    fn step(&self, at: u64) -> Option<Step> {
-        (at < self.end && self.end - at <= STEPS).then(|| Step(self.steps.get(at % STEPS)))
+    fn step(&self, at: u64) -> Option<TrailStep> {
+        (at < self.end && self.end - at <= STEPS).then(|| TrailStep(self.steps.get(at % STEPS)))
     }
 
     /// The last position of that step.
-    fn find(&self, step: Step) -> Option<u64> {
+    fn find(&self, step: TrailStep) -> Option<u64> {
         let place = self.places.get(step.place()).checked_sub(1)?;
         // How far back it is, which is less than 2^32 or too far.
         let back = u64::from((self.end as u32).wrapping_sub(place));
@@ -100,7 +100,7 @@ impl<M: Storage> Trail<M> {
         (self.step(at) == Some(step)).then_some(at)
     }
 
-    pub(crate) fn append(&mut self, step: Step) {
+    pub(crate) fn append(&mut self, step: TrailStep) {
         self.steps.set(self.end % STEPS, step.0);
         self.end += 1;
         if step != BORDER {
@@ -110,7 +110,7 @@ impl<M: Storage> Trail<M> {
 
     /// A miss that waits.
     pub(crate) fn missed(&mut self, block: Block, store: bool) {
-        let step = Step::miss(block, store);
+        let step = TrailStep::miss(block, store);
         let expected = (self.next..).take(1 + LEFT_OUT as usize).find(|&at| self.step(at) == Some(step));
         let found = match expected {
             Some(at) => {
@@ -146,7 +146,7 @@ impl<M: Storage> Trail<M> {
     /// store to the same block is taken for the store.
     pub(crate) fn expected(&self) -> Option<(Block, bool, u64)> {
         let (block, store) = self.step(self.next)?.as_miss()?;
-        let then_stores = !store && self.step(self.next + 1) == Some(Step::miss(block, true));
+        let then_stores = !store && self.step(self.next + 1) == Some(TrailStep::miss(block, true));
         Some((block, store || then_stores, 1 + u64::from(then_stores)))
     }
 }
@@ -154,10 +154,10 @@ impl<M: Storage> Trail<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::vectors::Vectors;
+    use crate::storage::vectors::VectorStorage;
     use blizzard_contract::SEGMENT_BASE;
 
-    fn new_trail(most: u32, ring_slots: u32) -> Result<Trail<Vectors>, core::convert::Infallible> {
+    fn new_trail(most: u32, ring_slots: u32) -> Result<Trail<VectorStorage>, core::convert::Infallible> {
         Trail::new(most, ring_slots)
     }
 
@@ -166,13 +166,13 @@ mod tests {
     }
 
     /// What the trail would ask for after a miss, all of which is taken.
-    fn follow(trail: &mut Trail<Vectors>, n: u64, store: bool) -> std::vec::Vec<(u64, bool)> {
+    fn follow(trail: &mut Trail<VectorStorage>, n: u64, store: bool) -> std::vec::Vec<(u64, bool)> {
         trail.missed(block(n), store);
         let mut all = std::vec::Vec::new();
         while (all.len() as u32) < trail.depth()
             && let Some((block, store, steps)) = trail.expected()
         {
-            trail.append(Step::miss(block, store));
+            trail.append(TrailStep::miss(block, store));
             trail.next += steps;
             all.push(((block.addr() - SEGMENT_BASE) / 64, store));
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     /// An iteration that waits at its end; how many of its misses are left when the trail is followed.
-    fn iterate(trail: &mut Trail<Vectors>, order: &[u64]) -> usize {
+    fn iterate(trail: &mut Trail<VectorStorage>, order: &[u64]) -> usize {
         let (mut misses, mut here) = (0, std::collections::HashSet::new());
         for &n in order {
             if !here.contains(&n) {
@@ -278,12 +278,12 @@ mod tests {
         for n in 0..STEPS + 100 {
             assert!(follow(&mut trail, n, false).is_empty());
         }
-        assert_eq!((trail.find(Step::miss(block(50), false)), trail.step(99)), (None, None));
+        assert_eq!((trail.find(TrailStep::miss(block(50), false)), trail.step(99)), (None, None));
         let last = STEPS + 99;
-        assert_eq!(trail.find(Step::miss(block(last), false)), Some(last));
+        assert_eq!(trail.find(TrailStep::miss(block(last), false)), Some(last));
         // Positions are kept modulo 2^32.
         trail.end += u64::from(u32::MAX);
-        assert_eq!(trail.find(Step::miss(block(last), false)), None);
+        assert_eq!(trail.find(TrailStep::miss(block(last), false)), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::messages::PART;
 use crate::protocol::parts::Parts;
 use crate::protocol::pins::Pins;
@@ -35,7 +35,7 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
 
     /// The block at an address that has a home which this node knows.
     #[inline]
-    pub fn site(&self, addr: u64) -> Site {
+    pub fn site(&self, addr: u64) -> BlockSite {
         match self.port.site(addr) {
             Some(site) => site,
             None => self.refuse_homeless(addr),
@@ -62,14 +62,14 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
 
     /// Sets the tags of a block.
     #[inline]
-    pub fn set_tag(&self, site: &Site, tag: Tag) {
+    pub fn set_tag(&self, site: &BlockSite, tag: Tag) {
         let bytes = if has_bug!(self.port, TagOfFirstPart) { BLOCK_BYTES } else { site.bytes };
         self.port.set_tags(site.block, bytes, tag);
     }
 
     /// Writes the data of the message being handled into the own copy: what came before it, and its own, which is the last part.
     #[inline]
-    pub fn copy_in(&mut self, site: &Site, data: Option<&Data>) {
+    pub fn copy_in(&mut self, site: &BlockSite, data: Option<&Data>) {
         let Some(data) = data else { self.refuse_no_data(site) };
         let last = site.bytes - BLOCK_BYTES;
         if last != 0 {
@@ -79,7 +79,7 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
     }
 
     /// Whether the data of the message being handled differ from the own copy.
-    pub fn brings_news(&self, site: &Site, data: Option<&Data>) -> bool {
+    pub fn brings_news(&self, site: &BlockSite, data: Option<&Data>) -> bool {
         let last = site.bytes / BLOCK_BYTES - 1;
         (0..=last).any(|part| {
             let own = self.port.read(Block::of(site.block.addr() + part * BLOCK_BYTES));
@@ -88,7 +88,7 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
     }
 
     #[inline(never)]
-    fn copy_parts_in(&mut self, site: &Site) {
+    fn copy_parts_in(&mut self, site: &BlockSite) {
         let last = site.bytes / BLOCK_BYTES - 1;
         for part in if has_bug!(self.port, LastPartOnly) { last..last } else { 0..last } {
             let data = self.parts.get(part);
@@ -97,7 +97,7 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
     }
 
     #[cold]
-    fn refuse_no_data(&self, site: &Site) -> ! {
+    fn refuse_no_data(&self, site: &BlockSite) -> ! {
         self.port.fail(format_args!("protocol error: no data for block {:#x}", site.block.addr()))
     }
 
@@ -108,7 +108,7 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
 
     /// Sends a message of the block's protocol to another node; `with_data`: with the bytes of the own copy as they are now.
     #[inline]
-    pub fn send(&mut self, to: NodeId, site: &Site, kind: u8, with_data: bool) {
+    pub fn send(&mut self, to: NodeId, site: &BlockSite, kind: u8, with_data: bool) {
         let number = site.protocol.number_of(kind);
         if !with_data {
             return self.port.send(to, number, site.block, None);
@@ -123,7 +123,7 @@ impl<M: Storage, P: Port> Env<'_, M, P> {
     }
 
     #[inline(never)]
-    fn send_parts(&mut self, to: NodeId, site: &Site) {
+    fn send_parts(&mut self, to: NodeId, site: &BlockSite) {
         for part in 0..site.bytes / BLOCK_BYTES - 1 {
             let each = Block::of(site.block.addr() + part * BLOCK_BYTES);
             let data = self.port.read(each);

@@ -1,6 +1,6 @@
 //! Messages of protocols: their rows, and one that has arrived.
 //!
-//! Purpose: the engine and the runtime know of a message what its [`Row`] says, and no more. Input: the messages of a protocol. Output: their rows.
+//! Purpose: the engine and the runtime know of a message what its [`MessageRow`] says, and no more. Input: the messages of a protocol. Output: their rows.
 //! **Invariant**: the row of message `n` of a protocol is at place `n - 1`.
 
 use crate::ids::{Data, NodeId};
@@ -17,7 +17,7 @@ pub const PUSH: u16 = PART - 1;
 
 /// One kind of message of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct MessageRow {
     pub name: &'static str,
     /// Whether it goes to the block's home. Otherwise it comes from there.
     pub is_for_home: bool,
@@ -46,8 +46,8 @@ macro_rules! messages {
                 self as u8
             }
 
-            const fn row(self, name: &'static str) -> $crate::protocol::messages::Row {
-                $crate::protocol::messages::Row {
+            const fn row(self, name: &'static str) -> $crate::protocol::messages::MessageRow {
+                $crate::protocol::messages::MessageRow {
                     name,
                     is_for_home: self.is_for_home(),
                     carries_data: self.carries_data(),
@@ -57,7 +57,7 @@ macro_rules! messages {
         }
 
         /// By number, from 1.
-        pub const MESSAGES: &[$crate::protocol::messages::Row] = &[$($Msg::$Variant.row(stringify!($Variant)),)*];
+        pub const MESSAGES: &[$crate::protocol::messages::MessageRow] = &[$($Msg::$Variant.row(stringify!($Variant)),)*];
     };
 }
 pub(crate) use messages;

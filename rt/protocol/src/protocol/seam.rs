@@ -4,7 +4,7 @@
 //! aside, blocks larger than a message, requests ahead, replacement, first touch.
 
 use crate::ids::{Block, Data, NodeId, PAGE_BYTES};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
@@ -26,10 +26,10 @@ pub trait Protocol<M: Storage>: Sized {
     fn new(blocks: u64, nodes: u32) -> Result<Self, M::Error>;
 
     /// A tag does not allow the access in progress: steps the miss. Sooner or later the block is granted ([`Env::grant`]).
-    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool);
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool);
 
     /// A message about a block that is not pinned.
-    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>);
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>);
 
     /// Whether nothing waits for the next entry into the runtime: then `resume` need not be called.
     fn is_at_rest(&self) -> bool;
@@ -44,7 +44,7 @@ pub trait Protocol<M: Storage>: Sized {
     fn has_put_off_work(&self, pins: &Pins) -> bool;
 
     /// Gives a copy back. The block has another home and is not in use.
-    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site);
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite);
 
     /// Whether anything of the block is outstanding, or left to do.
     fn is_outstanding(&self, block: Block) -> bool;
@@ -53,7 +53,7 @@ pub trait Protocol<M: Storage>: Sized {
     fn has_outstanding(&self) -> bool;
 
     /// Whether it makes sense to ask for a block before it is missed. A protocol without requests ahead has this and the next two functions as they are.
-    fn is_worth_asking(&self, _port: &impl Port, _site: &Site) -> bool {
+    fn is_worth_asking(&self, _port: &impl Port, _site: &BlockSite) -> bool {
         false
     }
 
@@ -63,7 +63,7 @@ pub trait Protocol<M: Storage>: Sized {
     }
 
     /// Asks for a block that nobody waits for yet.
-    fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site, _store: bool) {}
+    fn ask<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &BlockSite, _store: bool) {}
 
     /// Whether a miss waits for the answer to an outstanding request instead of making its own.
     fn joins(&self, _block: Block) -> bool {
@@ -97,12 +97,12 @@ pub trait Protocol<M: Storage>: Sized {
     }
 
     /// The home has pushed these data of a minimum block.
-    fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
+    fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, _site: &BlockSite, _part: Block, _data: &Data) {
         reject(env.port);
     }
 
     /// The program is about to store to the block until the next barrier of all nodes. True: it need not be acquired before it is missed.
-    fn begin_to_store<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &Site) -> bool {
+    fn begin_to_store<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _site: &BlockSite) -> bool {
         false
     }
 
@@ -134,7 +134,7 @@ pub struct Idled {
 /// At the home, an Invalid tag of an unshared block means that nobody has used its page. Raises the tags of such blocks of the page; or notes that node 0 has
 /// had them since before this node existed. No messages.
 #[cold]
-pub fn first_touch<M: Storage, P: Port>(protocol: &mut impl Protocol<M>, env: &mut Env<'_, M, P>, site: &Site) {
+pub fn first_touch<M: Storage, P: Port>(protocol: &mut impl Protocol<M>, env: &mut Env<'_, M, P>, site: &BlockSite) {
     let page = site.block.addr() & !(PAGE_BYTES - 1);
     let began_away = env.port.began_at_node_0(page);
     for addr in (page..page + PAGE_BYTES).step_by(site.bytes as usize) {

@@ -3,7 +3,7 @@
 //! Channels keep order only among the messages about one block from one node to another; replaying one deferred event is a step of its
 //! own, at any later time.
 
-use blizzard_protocol::protocols::stache::defer::{Deferred, Waiting};
+use blizzard_protocol::protocols::stache::defer::{Deferred, WaitingEvent};
 use blizzard_protocol::protocols::stache::directory::DirState;
 use blizzard_protocol::protocols::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use blizzard_protocol::tag::Tag;
@@ -19,7 +19,7 @@ pub struct World<const N: usize, const B: usize> {
     states: [[CacheState; B]; N],
     dir: [DirState; B],
     /// One queue per node, for the blocks it is the home of.
-    deferred: [Deferred<[Waiting; 8]>; N],
+    deferred: [Deferred<[WaitingEvent; 8]>; N],
     /// `Replay` has been demanded for the block and not yet been finished.
     replay: [bool; B],
     /// `channels[from][to][block]`.
@@ -163,7 +163,7 @@ impl<const N: usize, const B: usize> Machine<N, B> for World<N, B> {
             copies: [[away; B]; N],
             states: [[CacheState::Invalid; B]; N],
             dir: [DirState::Idle; B],
-            deferred: [Deferred::new([Waiting::NOTHING; 8]); N],
+            deferred: [Deferred::new([WaitingEvent::NOTHING; 8]); N],
             replay: [false; B],
             channels: [[[Channel::EMPTY; B]; N]; N],
         };

@@ -79,26 +79,26 @@ fn store(words: &[AtomicU64; 5], values: [u64; 5]) {
 }
 
 /// A rewritten file, open.
-pub struct Kept {
+pub struct KeptFile {
     fd: AtomicI32,
     file: [AtomicU64; 5],
     original: [AtomicU64; 5],
 }
 
-/// Values of [`Kept::fd`] that are no descriptors: nothing is kept, and a thread of process P is at work (a copy of the process, made meanwhile, has no
+/// Values of [`KeptFile::fd`] that are no descriptors: nothing is kept, and a thread of process P is at work (a copy of the process, made meanwhile, has no
 /// such thread).
 const NONE: i32 = -1;
 const fn in_work(process: i32) -> i32 {
     -1 - process
 }
 
-pub static KEPT: PerProcess<Kept> = PerProcess::new(Kept {
+pub static KEPT: PerProcess<KeptFile> = PerProcess::new(KeptFile {
     fd: AtomicI32::new(NONE),
     file: [const { AtomicU64::new(0) }; 5],
     original: [const { AtomicU64::new(0) }; 5],
 });
 
-impl Kept {
+impl KeptFile {
     /// The descriptor, if the program has left it alone.
     pub fn get(&self) -> Option<i32> {
         let fd = self.fd.load(Ordering::Acquire);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_kept_file_is_known_from_others_of_its_number() {
-        let kept = Kept {
+        let kept = KeptFile {
             fd: AtomicI32::new(NONE),
             file: KEPT.file.each_ref().map(|_| AtomicU64::new(0)),
             original: Default::default(),

@@ -7,7 +7,7 @@
 //! Source: ptrace(2), "Ptrace access mode checking"; PR_SET_DUMPABLE in prctl(2).
 
 use crate::kernel::sys::{self, Errno};
-use crate::libraries::closure::paths::{Fd, Link};
+use crate::libraries::closure::paths::{Fd, FdPath};
 use crate::libraries::closure::source::state;
 use core::fmt::{self, Write};
 
@@ -67,7 +67,7 @@ pub fn is_trusted(stat: &libc::stat) -> bool {
 pub fn folder() -> Result<Fd, Errno> {
     let refused = Errno(libc::EPERM);
     let user = user().filter(|&user| user != OVERFLOW_UID && is_allowed()).ok_or(refused)?;
-    let mut path = Link::new();
+    let mut path = FdPath::new();
     root(&mut path, user).map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let folder = sys::open(path.as_cstr(), flags).map(Fd)?;

@@ -22,7 +22,7 @@ pub struct Text<const N: usize> {
 pub type Path = Text<PATH_BYTES>;
 
 /// `/proc/self/fd/<number>`.
-pub type Link = Text<32>;
+pub type FdPath = Text<32>;
 
 impl<const N: usize> Text<N> {
     pub fn new() -> Self {
@@ -88,8 +88,8 @@ pub fn open(path: &CStr) -> Result<Fd, Errno> {
 }
 
 /// The link to the open file `fd`.
-pub fn link_of(fd: i32) -> Result<Link, Errno> {
-    let mut link = Link::new();
+pub fn link_of(fd: i32) -> Result<FdPath, Errno> {
+    let mut link = FdPath::new();
     write!(link, "/proc/self/fd/{fd}").map_err(|fmt::Error| Errno(libc::ENAMETOOLONG))?;
     Ok(link)
 }

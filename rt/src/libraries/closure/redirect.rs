@@ -12,7 +12,7 @@ use crate::libraries::closure::kept::{KEPT, OPENED_BY_LIBC, identity, stat_of_or
 use crate::libraries::closure::own_cache;
 use crate::libraries::closure::paths::{Fd, Path, open, path_ends_with, path_of};
 use crate::libraries::closure::rewriting::make;
-use crate::libraries::closure::source::{Source, active, state};
+use crate::libraries::closure::source::{LibrarySource, active, state};
 use blizzard_contract as contract;
 use core::ffi::CStr;
 use core::fmt;
@@ -42,14 +42,14 @@ pub fn open_loader(path: &CStr) -> Result<Fd, Errno> {
 /// What the kernel says of [`EXE`].
 pub fn find_bundle() -> Result<(), Errno> {
     match state().source {
-        Source::Bundle { .. } => Path::new().read_link(EXE),
+        LibrarySource::Bundle { .. } => Path::new().read_link(EXE),
         _ => Ok(()),
     }
 }
 
 /// The file of the bundle that stands for `path`; `None` when there is no bundle, or nothing of that name in it, or where the loader guesses in vain.
 pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
-    let Source::Bundle { folder } = state().source else {
+    let LibrarySource::Bundle { folder } = state().source else {
         return None;
     };
     if is_guess(path) && matches!(open(path), Err(Errno(libc::ENOENT | libc::ENOTDIR))) {
@@ -112,7 +112,7 @@ impl Guess<'_> {
 
 /// The original of this program, as the launcher would say it, if that file is there, in another folder than this one's.
 pub fn original_elsewhere() -> Option<&'static CStr> {
-    let Source::Cache { original, .. } = state().source else { return None };
+    let LibrarySource::Cache { original, .. } = state().source else { return None };
     let name = original.to_bytes_with_nul().get(contract::EXE_ENV.len() + 1..)?;
     let name = CStr::from_bytes_with_nul(name).ok()?;
     let mut own = Path::new();
@@ -149,15 +149,15 @@ pub fn redirect(original: Fd) -> Result<Fd, Errno> {
         return Ok(original);
     }
     match state().source {
-        Source::Off => Ok(original),
-        Source::Bundle { .. } => {
+        LibrarySource::Off => Ok(original),
+        LibrarySource::Bundle { .. } => {
             refuse(
                 original.0,
                 format_args!("it is not in this program's bundle; make the bundle again with --add FILE"),
             );
             Err(Errno(libc::EPERM))
         }
-        Source::Cache { folder, root, key, tool, .. } => {
+        LibrarySource::Cache { folder, root, key, tool, .. } => {
             let stat = sys::fstat(original.0)?;
             // Somebody may clean the cache at any moment, also before what has been made is opened.
             for made in 0..MAKE_AT_MOST {
@@ -216,12 +216,12 @@ pub fn keep() {
         return;
     }
     let found = match state().source {
-        Source::Off => return,
-        Source::Bundle { .. } => match in_bundle(OPENED_BY_LIBC) {
+        LibrarySource::Off => return,
+        LibrarySource::Bundle { .. } => match in_bundle(OPENED_BY_LIBC) {
             Some(found) => found.map(|file| (file, [0; 5])),
             None => return,
         },
-        Source::Cache { folder, .. } => {
+        LibrarySource::Cache { folder, .. } => {
             stat_of_original().and_then(|stat| Ok((cached(&stat, folder)?, identity(&stat))))
         }
     };

@@ -7,7 +7,7 @@ use core::ffi::CStr;
 
 /// Where rewritten libraries come from.
 #[derive(Clone, Copy, Debug)]
-pub enum Source {
+pub enum LibrarySource {
     /// Libraries are not rewritten.
     Off,
     /// From this folder, relative to the program's.
@@ -22,21 +22,21 @@ pub enum Source {
     },
 }
 
-pub struct State {
-    pub source: Source,
+pub struct ClosureState {
+    pub source: LibrarySource,
     /// The process has rights that whoever started it has not.
     pub secure: bool,
 }
 
-struct StateCell(UnsafeCell<State>);
+struct StateCell(UnsafeCell<ClosureState>);
 
 // SAFETY: written by `init` while the process has one thread and runs no program code, only read afterwards.
 unsafe impl Sync for StateCell {}
 
 static STATE: PerProcess<StateCell> =
-    PerProcess::new(StateCell(UnsafeCell::new(State { source: Source::Off, secure: false })));
+    PerProcess::new(StateCell(UnsafeCell::new(ClosureState { source: LibrarySource::Off, secure: false })));
 
-pub fn state() -> &'static State {
+pub fn state() -> &'static ClosureState {
     // SAFETY: see `StateCell`.
     unsafe { &*STATE.0.get() }
 }
@@ -59,13 +59,13 @@ pub unsafe fn init(info: &ModuleInfo, bias: u64, secure: bool) -> Result<(), &'s
     };
     let source = parse(bytes)?;
     // SAFETY: see `StateCell`.
-    unsafe { *STATE.0.get() = State { source, secure } };
+    unsafe { *STATE.0.get() = ClosureState { source, secure } };
     Ok(())
 }
 
-fn parse(mut bytes: &'static [u8]) -> Result<Source, &'static CStr> {
+fn parse(mut bytes: &'static [u8]) -> Result<LibrarySource, &'static CStr> {
     if bytes.is_empty() {
-        return Ok(Source::Off);
+        return Ok(LibrarySource::Off);
     }
     let mut next = || {
         let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
@@ -74,9 +74,9 @@ fn parse(mut bytes: &'static [u8]) -> Result<Source, &'static CStr> {
     };
     let kind = next();
     let source = if kind.to_bytes() == closure_strings::BUNDLE.as_bytes() {
-        Source::Bundle { folder: next() }
+        LibrarySource::Bundle { folder: next() }
     } else if kind.to_bytes() == closure_strings::CACHE.as_bytes() {
-        Source::Cache { folder: next(), root: next(), key: next(), tool: next(), original: next() }
+        LibrarySource::Cache { folder: next(), root: next(), key: next(), tool: next(), original: next() }
     } else {
         return Err(kind);
     };
@@ -85,12 +85,12 @@ fn parse(mut bytes: &'static [u8]) -> Result<Source, &'static CStr> {
 
 /// Whether libraries are rewritten.
 pub fn active() -> bool {
-    !matches!(state().source, Source::Off)
+    !matches!(state().source, LibrarySource::Off)
 }
 
 /// Whether libraries are beside the program.
 pub fn is_bundle() -> bool {
-    matches!(state().source, Source::Bundle { .. })
+    matches!(state().source, LibrarySource::Bundle { .. })
 }
 
 #[cfg(test)]
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn the_strings_are_told_apart() {
-        assert!(matches!(parse(b""), Ok(Source::Off)));
-        assert!(matches!(parse(b"bundle\0lib\0"), Ok(Source::Bundle { folder }) if folder == c"lib"));
-        let Ok(Source::Cache { folder, root, key, tool, original }) =
+        assert!(matches!(parse(b""), Ok(LibrarySource::Off)));
+        assert!(matches!(parse(b"bundle\0lib\0"), Ok(LibrarySource::Bundle { folder }) if folder == c"lib"));
+        let Ok(LibrarySource::Cache { folder, root, key, tool, original }) =
             parse(b"cache\0/c/i\0/c\0k\0/bin/tool\0BLIZZARD_EXE=/bin/prog\0")
         else {
             panic!("not a cache");

@@ -7,7 +7,7 @@
 use crate::memory::arena::{Chunk, FreeError};
 use crate::memory::homes::{ArenaId, Attributes, PAGE_BYTES, Placement};
 use crate::messages::kinds::id;
-use crate::node::arenas::{FREED_ALREADY, FREED_OK, Full, IN_SLICES, whole_blocks};
+use crate::node::arenas::{ArenasFull, FREED_ALREADY, FREED_OK, IN_SLICES, whole_blocks};
 use crate::node::node::Node;
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
@@ -24,7 +24,7 @@ impl Node {
     ///
     /// # Errors
     /// There is no room.
-    pub fn alloc_plain(&mut self, bytes: u64, by: u64) -> Result<u64, Full> {
+    pub fn alloc_plain(&mut self, bytes: u64, by: u64) -> Result<u64, ArenasFull> {
         let defaults = self.alloc_defaults();
         if bytes <= POOLED_BYTES
             && let Some(pool) = self.homes.pool_of(self.me)
@@ -39,11 +39,11 @@ impl Node {
     ///
     /// # Errors
     /// There is no room.
-    pub fn alloc(&mut self, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, Full> {
+    pub fn alloc(&mut self, attributes: Attributes, bytes: u64, by: u64) -> Result<u64, ArenasFull> {
         if let Some(operation) = attributes.operation {
             return self.alloc_combined(attributes, operation, bytes, by);
         }
-        let arena = self.homes.arena_for(attributes).ok_or(Full::NO_ARENA)?;
+        let arena = self.homes.arena_for(attributes).ok_or(ArenasFull::NO_ARENA)?;
         // Whole blocks, so that no two allocations share one, and each begins at one.
         let sliced = attributes.homes == Placement::Slices && self.home_table.migrates();
         let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by, sliced)?;
@@ -61,7 +61,7 @@ impl Node {
         operation: Operation,
         bytes: u64,
         by: u64,
-    ) -> Result<u64, Full> {
+    ) -> Result<u64, ArenasFull> {
         if self.homes.present() < self.homes.nodes() {
             self.fail(format_args!(
                 "memory with the protocol `{}` can be allocated when all {} nodes of the run have been created",
@@ -71,7 +71,7 @@ impl Node {
         }
         let homes = if attributes.homes == Placement::FirstTouch { Placement::RoundRobin } else { attributes.homes };
         let attributes = Attributes { homes, ..attributes };
-        let arena = self.homes.arena_for(attributes).ok_or(Full::NO_ARENA)?;
+        let arena = self.homes.arena_for(attributes).ok_or(ArenasFull::NO_ARENA)?;
         let chunk = self.alloc_in(arena, whole_blocks(attributes, bytes), by, true)?;
         if homes == Placement::Slices && self.home_table.migrates() && !chunk.recycled {
             self.deal_out(chunk);
@@ -117,18 +117,19 @@ impl Node {
     }
 
     /// Takes memory out of an arena.
-    fn alloc_in(&mut self, arena: ArenaId, bytes: u64, by: u64, sliced: bool) -> Result<Chunk, Full> {
+    fn alloc_in(&mut self, arena: ArenaId, bytes: u64, by: u64, sliced: bool) -> Result<Chunk, ArenasFull> {
         let (found, limit) = match self.arenas.alloc(arena, bytes, by, sliced) {
             Some(own) => own,
             None => {
-                let owner = self.homes.owner_of(arena).ok_or(Full::NO_ARENA)?;
+                let owner = self.homes.owner_of(arena).ok_or(ArenasFull::NO_ARENA)?;
                 let key = self.fresh_key();
                 let args = [arena.index() as u64 | if sliced { IN_SLICES } else { 0 }, bytes, by];
                 let request = Message { handler: id::ALLOC, args, key, ..Message::default() };
                 let reply = self.ask(owner, request, id::ALLOCATED, Wait::Other);
                 let [got_bytes, recycled, limit] = reply.args;
                 let chunk = Chunk { addr: reply.addr, bytes: got_bytes, recycled: recycled != 0 };
-                let full = || Full { free_bytes: got_bytes, enough_gib: self.homes.enough_gib(arena, bytes, limit) };
+                let full =
+                    || ArenasFull { free_bytes: got_bytes, enough_gib: self.homes.enough_gib(arena, bytes, limit) };
                 (if chunk.addr == 0 { Err(full()) } else { Ok(chunk) }, limit)
             }
         };

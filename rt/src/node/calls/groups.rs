@@ -2,7 +2,7 @@
 
 use crate::messages::kinds::id;
 use crate::node::node::Node;
-use crate::sync::handle::Kind;
+use crate::sync::handle::HandleKind;
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
@@ -11,12 +11,12 @@ impl Node {
     /// A new barrier that this node manages.
     pub fn barrier_new(&mut self) -> u64 {
         let index = self.sync.groups.make_barrier();
-        self.new_handle("bz_barrier_new", Kind::Barrier, index)
+        self.new_handle("bz_barrier_new", HandleKind::Barrier, index)
     }
 
     /// Waits until `count` nodes wait at the barrier; true for one of them, the last.
     pub fn barrier_wait(&mut self, value: u64, count: u32) -> bool {
-        let handle = self.object_handle("bz_barrier_wait", Kind::Barrier, value);
+        let handle = self.object_handle("bz_barrier_wait", HandleKind::Barrier, value);
         if count == 0 || count > self.homes.nodes() {
             self.fail(format_args!(
                 "bz_barrier_wait: a barrier for {count} nodes in a run of {} can never complete",
@@ -34,12 +34,12 @@ impl Node {
     /// A new event that this node manages, not set.
     pub fn event_new(&mut self) -> u64 {
         let index = self.sync.groups.make_event();
-        self.new_handle("bz_event_new", Kind::Event, index)
+        self.new_handle("bz_event_new", HandleKind::Event, index)
     }
 
     /// Sets or clears the event. Returns when the home has done it: a node that hears of it from this one, by whatever way, finds it done.
     pub fn event_set(&mut self, value: u64, on: bool) {
-        let handle = self.object_handle(if on { "bz_event_set" } else { "bz_event_clear" }, Kind::Event, value);
+        let handle = self.object_handle(if on { "bz_event_set" } else { "bz_event_clear" }, HandleKind::Event, value);
         self.flush();
         let (args, key) = ([handle.index, on.into(), 0], handle.index);
         let set = Message { handler: id::EVENT_SET, args, key, ..Message::default() };
@@ -48,7 +48,7 @@ impl Node {
 
     /// Waits until the event is set.
     pub fn event_wait(&mut self, value: u64) {
-        let handle = self.object_handle("bz_event_wait", Kind::Event, value);
+        let handle = self.object_handle("bz_event_wait", HandleKind::Event, value);
         let key = handle.index;
         let wait = Message { handler: id::EVENT_WAIT, args: [handle.index, 0, 0], key, ..Message::default() };
         self.ask(handle.home, wait, id::EVENT_DONE, Wait::Lock);

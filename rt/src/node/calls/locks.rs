@@ -2,7 +2,7 @@
 
 use crate::messages::kinds::id;
 use crate::node::node::Node;
-use crate::sync::handle::Kind;
+use crate::sync::handle::HandleKind;
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
@@ -11,12 +11,12 @@ impl Node {
     /// A new, free lock that this node manages.
     pub fn lock_new(&mut self) -> u64 {
         let index = self.sync.locks.make();
-        self.new_handle("bz_lock_new", Kind::Lock, index)
+        self.new_handle("bz_lock_new", HandleKind::Lock, index)
     }
 
     /// Waits until this node holds the lock.
     pub fn lock(&mut self, value: u64) {
-        let handle = self.object_handle("bz_lock", Kind::Lock, value);
+        let handle = self.object_handle("bz_lock", HandleKind::Lock, value);
         self.count(Counter::LockAcquires);
         let key = handle.index;
         let acquire = Message { handler: id::LOCK_ACQUIRE, args: [handle.index, 0, 0], key, ..Message::default() };
@@ -26,7 +26,7 @@ impl Node {
 
     /// Takes the lock if it is free.
     pub fn trylock(&mut self, value: u64) -> bool {
-        let handle = self.object_handle("bz_trylock", Kind::Lock, value);
+        let handle = self.object_handle("bz_trylock", HandleKind::Lock, value);
         let key = self.fresh_key();
         let attempt = Message { handler: id::LOCK_TRY, args: [handle.index, 0, 0], key, ..Message::default() };
         let got = self.ask(handle.home, attempt, id::LOCK_TRIED, Wait::Lock).args[0] != 0;
@@ -39,7 +39,7 @@ impl Node {
 
     /// Releases the lock; waits for a flush at most.
     pub fn unlock(&mut self, value: u64) {
-        let handle = self.object_handle("bz_unlock", Kind::Lock, value);
+        let handle = self.object_handle("bz_unlock", HandleKind::Lock, value);
         self.flush();
         self.context.note_lock(handle.home, handle.index, false);
         let release = Message { handler: id::LOCK_RELEASE, args: [handle.index, 0, 0], ..Message::default() };

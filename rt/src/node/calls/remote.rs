@@ -8,7 +8,7 @@
 use crate::links::bugs::has_bug;
 use crate::messages::kinds::id;
 use crate::node::node::Node;
-use crate::sync::handle::Kind;
+use crate::sync::handle::HandleKind;
 use crate::sync::op::Op;
 use crate::sync::remote::{OP_SHIFT, is_private};
 use crate::transport::message::Message;
@@ -37,12 +37,12 @@ impl Node {
     /// A new counter that this node manages.
     pub fn counter_new(&mut self, value: u64) -> u64 {
         let index = self.sync.counters.make(value);
-        self.new_handle("bz_counter_new", Kind::Counter, index)
+        self.new_handle("bz_counter_new", HandleKind::Counter, index)
     }
 
     /// Performs an operation on a counter; returns what it was.
     pub fn counter_op(&mut self, op: Op, counter: u64, value: u64, expected: u64) -> u64 {
-        let handle = self.object_handle("bz_counter_op", Kind::Counter, counter);
+        let handle = self.object_handle("bz_counter_op", HandleKind::Counter, counter);
         let key = self.fresh_key();
         let args = [handle.index | (op as u64) << OP_SHIFT, value, expected];
         let ask = Message { handler: id::COUNTER_OP, args, key, ..Message::default() };

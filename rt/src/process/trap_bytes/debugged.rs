@@ -11,7 +11,7 @@ use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RIP, Ucontext};
 use crate::libraries::closure::paths::Fd;
-use crate::libraries::modules::{Found, MODULES};
+use crate::libraries::modules::{MODULES, OldAddress};
 use crate::process::resume;
 use crate::process::tags;
 use crate::process::trap_bytes::filters;
@@ -108,7 +108,7 @@ pub fn go_on(context: &mut Ucontext) -> bool {
     if !WATCHED.load(Ordering::Relaxed) {
         return false;
     }
-    let Found::Instruction(new) = MODULES.find(context.gregs[REG_RIP]) else { return false };
+    let OldAddress::Instruction(new) = MODULES.find(context.gregs[REG_RIP]) else { return false };
     tags::count(Counter::Traps);
     hot_traps::count(context.gregs[REG_RIP], new, NO_INSTRUCTION);
     context.gregs[REG_RIP] = new;

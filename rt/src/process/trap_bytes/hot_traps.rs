@@ -19,16 +19,16 @@
 //! * A jump's first byte is written last, when every processor has seen the others; that of the trap byte's last of all.
 //! * A process writes its own memory only. A forked child has a copy; a child of `vfork` writes for its parent, too, which waits.
 //!
-//! A refusal costs speed only, and is told of ([`Kept`]). Source: the punned jumps of e9patch (Duck, Gao, Roychoudhury, PLDI 2020); SDM volume 3, 8.1.3 (cross-modifying code);
+//! A refusal costs speed only, and is told of ([`TrapKept`]). Source: the punned jumps of e9patch (Duck, Gao, Roychoudhury, PLDI 2020); SDM volume 3, 8.1.3 (cross-modifying code);
 //! membarrier(2).
 
 use crate::kernel::near;
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys;
-use crate::libraries::modules::{Found, MODULES};
+use crate::libraries::modules::{MODULES, OldAddress};
 use crate::process::tags;
 use crate::process::trap_bytes::filters;
-use blizzard_contract::{self as contract, Kept, SharedContext, TRAP_PLACES, TrapPlace};
+use blizzard_contract::{self as contract, SharedContext, TRAP_PLACES, TrapKept, TrapPlace};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -79,7 +79,7 @@ pub fn count(at: u64, new: u64, begin: u8) {
     }
     let hits = place.fetch_add(1, Ordering::Relaxed) + 1;
     // Another process may be free of a filter.
-    let is_refused = ![0, Kept::Filter.bits()].contains(&(hits & TrapPlace::KEPT));
+    let is_refused = ![0, TrapKept::Filter.bits()].contains(&(hits & TrapPlace::KEPT));
     if is_refused || !(hits & TrapPlace::HITS).is_multiple_of(OFTEN) || WRITING.swap(true, Ordering::Acquire) {
         return;
     }
@@ -128,40 +128,40 @@ fn place_of(name: u64, new: u32) -> &'static AtomicU32 {
 
 /// Writes a jump at the trap byte `at`, if it can, to `new` or to where a context goes on that continues there.
 #[inline(never)]
-fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
+fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), TrapKept> {
     if !filters::allow_membarrier() {
-        return Err(Kept::Filter);
+        return Err(TrapKept::Filter);
     }
     if !MODULES.takes_jumps(at) {
-        return Err(Kept::Data);
+        return Err(TrapKept::Data);
     }
     let new = MODULES.moved_from(new).unwrap_or(new);
     let new = MODULES.check_of(new).unwrap_or(new);
     if MODULES.chain_at(new).is_some() {
-        return Err(Kept::Check);
+        return Err(TrapKept::Check);
     }
     if WRITTEN.iter().filter(|jump| jump.at.load(Ordering::Relaxed) == 0).count() < 2 {
-        return Err(Kept::Many);
+        return Err(TrapKept::Many);
     }
     let window = Window::around(at, begin);
     let is_apart = |at: u64| WRITTEN.iter().all(|jump| jump.at.load(Ordering::Relaxed).abs_diff(at) >= LONG as u64);
     if !is_apart(at) {
-        return Err(Kept::Room);
+        return Err(TrapKept::Room);
     }
     // Its processors are told, before anything is changed that only they could then see in parts.
-    membarrier(MEMBARRIER_REGISTER).ok_or(Kept::Filter)?;
+    membarrier(MEMBARRIER_REGISTER).ok_or(TrapKept::Filter)?;
     // SAFETY: the program's heap stays as it is.
-    let heap = unsafe { sys::call(libc::SYS_brk, [0; 6]) }.map_err(|_| Kept::Memory)? as u64;
+    let heap = unsafe { sys::call(libc::SYS_brk, [0; 6]) }.map_err(|_| TrapKept::Memory)? as u64;
     let reaches = |jump: &Jump| targets(window.address(jump.at), jump.distance, heap).next().is_some();
     let is_possible = |jump: &Jump| is_apart(window.address(jump.at)) && reaches(jump);
     let mut possible = window.jumps().filter(is_possible).peekable();
     if possible.peek().is_none() {
-        return Err(Kept::Room);
+        return Err(TrapKept::Room);
     }
     let (jump, way) = possible
         .take(HOPS)
         .find_map(|jump| way_to(window.address(jump.at), new, jump.distance, heap).map(|way| (jump, way)))
-        .ok_or(Kept::Memory)?;
+        .ok_or(TrapKept::Memory)?;
     let long = window.address(jump.at);
     let distance = (way.wrapping_sub(long + LONG as u64) as u32).to_le_bytes();
     let low = at.min(long) & !(PAGE - 1);
@@ -183,14 +183,14 @@ fn write_jump(at: u64, new: u64, begin: u8) -> Result<(), Kept> {
             done = put_first(at, SHORT_JUMP);
         }
         let _ = sys::mprotect(low, bytes, rx);
-        writable.map_err(|_| Kept::Memory)?;
+        writable.map_err(|_| TrapKept::Memory)?;
         done
     };
     if jump.hop.is_some() {
         note(long, 0, TRAP);
     }
     note(at, way, begin);
-    done.ok_or(Kept::Filter)
+    done.ok_or(TrapKept::Filter)
 }
 
 /// A jump stands at `at`, by which the program comes to `way`, in place of `begin`.
@@ -262,7 +262,7 @@ struct Jump {
 impl Window {
     fn around(at: u64, begin: u8) -> Window {
         let address = |k: usize| at.wrapping_sub(HERE as u64).wrapping_add(k as u64);
-        let begins = core::array::from_fn(|k| matches!(MODULES.find(address(k)), Found::Instruction(_)));
+        let begins = core::array::from_fn(|k| matches!(MODULES.find(address(k)), OldAddress::Instruction(_)));
         let page_of = |k: usize| address(k) & !(PAGE - 1);
         // Where no instruction begins a page need not be mapped, and has rights of its own.
         let is_code = core::array::from_fn(|k| (0..BYTES).any(|other| begins[other] && page_of(other) == page_of(k)));

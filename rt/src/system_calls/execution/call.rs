@@ -4,12 +4,12 @@ use crate::kernel::ucontext::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::table::calls::row;
-use crate::system_calls::table::row::Row;
+use crate::system_calls::table::row::CallRow;
 
 /// A call as the program makes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    pub row: &'static Row,
+    pub row: &'static CallRow,
     pub nr: i64,
     pub args: [u64; 6],
     /// Address behind the `syscall` instruction.
@@ -35,8 +35,8 @@ impl Call {
     }
 
     /// The program makes it, at the plain stub.
-    pub fn plain(&self) -> Outcome {
-        Outcome::Run(Stub::Plain, self.args, 0)
+    pub fn plain(&self) -> CallOutcome {
+        CallOutcome::Run(Stub::Plain, self.args, 0)
     }
 }
 
@@ -50,16 +50,16 @@ pub fn arguments(context: &Ucontext) -> [u64; 6] {
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Done here, with this result.
     Done(i64),
     /// Executed at a stub, with these arguments; the word goes into r11.
     Run(Stub, [u64; 6], u64),
 }
 
-impl Outcome {
+impl CallOutcome {
     /// The result is an error.
-    pub fn error(number: i32) -> Outcome {
-        Outcome::Done(-i64::from(number))
+    pub fn error(number: i32) -> CallOutcome {
+        CallOutcome::Done(-i64::from(number))
     }
 }

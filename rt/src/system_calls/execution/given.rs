@@ -11,22 +11,22 @@ use crate::kernel::owned::per_thread;
 use crate::memory::access_control::program;
 use crate::process::process;
 use crate::system_calls::execution::situation;
-use crate::system_calls::table::copies::{COPIED, Copies, Given};
+use crate::system_calls::table::copies::{COPIED, CallCopies, Given};
 use crate::system_calls::table::memory;
-use crate::system_calls::table::row::Row;
+use crate::system_calls::table::row::CallRow;
 use crate::system_calls::table::visitor::Shared;
 use core::cell::UnsafeCell;
 
 per_thread! {
     /// Used in the gate, and behind a call. One call is made at a time.
-    static COPIES: UnsafeCell<Copies> = UnsafeCell::new(Copies::EMPTY);
+    static COPIES: UnsafeCell<CallCopies> = UnsafeCell::new(CallCopies::EMPTY);
 }
 
 /// The arguments as the kernel is given them; copies of structures are there until the next call is asked about.
 ///
 /// # Safety
 /// All that the call touches in shared memory can be read.
-pub unsafe fn kernel_arguments(row: &'static Row, nr: i64, args: &[u64; 6]) -> [u64; 6] {
+pub unsafe fn kernel_arguments(row: &'static CallRow, nr: i64, args: &[u64; 6]) -> [u64; 6] {
     if !COPIED {
         return *args;
     }

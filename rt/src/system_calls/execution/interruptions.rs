@@ -19,7 +19,7 @@
 //! * *No message is left lying.* The order is: say "in the kernel", look at the rings, call; a peer publishes first and then looks at the word. The signal may
 //!   arrive anywhere. In the stub before the call it leads back to the gate, in the gate or in checked code it counts as a signal that was put
 //!   off (`put_off`), which the stub looks at, and the next poll. In code without checks it is served on the spot.
-//! * Calls for which an interruption cannot be undone ([`Waits::No`]) are not announced; none of them waits for another process.
+//! * Calls for which an interruption cannot be undone ([`MayWait::No`]) are not announced; none of them waits for another process.
 //!
 //! Source: Linux `kernel/signal.c`, `arch/x86/kernel/signal.c` (restarts), `signal(7)` (which calls restart); design section 5.
 
@@ -27,18 +27,18 @@ use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
 use crate::kernel::ucontext::{REG_RAX, REG_RIP, REG_RSP, Ucontext};
 use crate::memory::access_control::program;
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 use crate::node::nudge;
 use crate::process::accesses;
 use crate::process::process;
-use crate::system_calls::execution::call::{Call, Outcome, arguments};
+use crate::system_calls::execution::call::{Call, CallOutcome, arguments};
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::signal_sets::UNBLOCKED;
-use crate::system_calls::execution::stubs::{self, SYSCALL_BYTES, Stage, Stub};
+use crate::system_calls::execution::stubs::{self, CallStage, SYSCALL_BYTES, Stub};
 use crate::system_calls::execution::transfers;
 use crate::system_calls::table::calls::row;
-use crate::system_calls::table::row::{Mask, Timeout, Waits};
+use crate::system_calls::table::row::{Mask, MayWait, Timeout};
 use blizzard_contract::{CONTEXT_SHARED, activity};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -169,7 +169,7 @@ per_thread! {
 /// Connects the stubs with the node's context page, which must be mapped.
 pub fn connect() {
     // SAFETY: the page is mapped for the whole run.
-    stubs::set_activity(unsafe { Context::at(CONTEXT_SHARED) }.activity().as_ptr());
+    stubs::set_activity(unsafe { ContextPage::at(CONTEXT_SHARED) }.activity().as_ptr());
     stubs::look_at_the_processor();
 }
 
@@ -177,7 +177,7 @@ pub fn connect() {
 pub fn left_kernel() {
     nudge::left_kernel();
     // SAFETY: the page is mapped for the whole run.
-    let doing = unsafe { Context::at(CONTEXT_SHARED) };
+    let doing = unsafe { ContextPage::at(CONTEXT_SHARED) };
     if matches!(doing.activity().load(Ordering::Relaxed), activity::KERNEL | activity::CALLED) {
         set_activity(activity::RUNNING);
     }
@@ -185,7 +185,7 @@ pub fn left_kernel() {
 
 fn set_activity(doing: u32) {
     // SAFETY: the page is mapped for the whole run.
-    unsafe { Context::at(CONTEXT_SHARED) }.activity().store(doing, Ordering::SeqCst);
+    unsafe { ContextPage::at(CONTEXT_SHARED) }.activity().store(doing, Ordering::SeqCst);
 }
 
 /// A call comes to the gate. Its result, if a handler has interrupted it when it had been taken out of the kernel.
@@ -199,9 +199,9 @@ pub fn begin(call: &Call) -> Option<i64> {
 }
 
 /// A call has been prepared. Whether it may wait.
-pub fn prepared(call: &Call, outcome: &Outcome) -> bool {
+pub fn prepared(call: &Call, outcome: &CallOutcome) -> bool {
     CALL.store(call.nr, Ordering::Relaxed);
-    matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) && call.row.waits != Waits::No
+    matches!(outcome, CallOutcome::Run(Stub::Plain | Stub::Changed, ..)) && call.row.waits != MayWait::No
 }
 
 /// A call that has been prepared goes back to the gate before it is made, because a signal waits: its timeout goes on.
@@ -215,7 +215,7 @@ pub fn goes_back() {
 /// [`goes_back`] for a handler that has put a peer's call off: if a call has been prepared, and not been made.
 pub fn goes_back_if_prepared() {
     // SAFETY: the page is mapped for the whole run.
-    let doing = unsafe { Context::at(CONTEXT_SHARED) }.activity().load(Ordering::Relaxed);
+    let doing = unsafe { ContextPage::at(CONTEXT_SHARED) }.activity().load(Ordering::Relaxed);
     if matches!(doing, activity::KERNEL | activity::CALLED) {
         goes_back();
     }
@@ -264,7 +264,7 @@ fn tell_time_left(call: &Call, timed: Option<Timed>) {
 ///
 /// # Safety
 /// The program's call, its memory accessible.
-pub unsafe fn changed(call: &Call) -> Option<Outcome> {
+pub unsafe fn changed(call: &Call) -> Option<CallOutcome> {
     // SAFETY: see `SCRATCH`: the gate is inside.
     let scratch = unsafe { &mut *SCRATCH.get() };
     let args = &call.args;
@@ -282,7 +282,7 @@ pub unsafe fn changed(call: &Call) -> Option<Outcome> {
 }
 
 /// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
-fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
+fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<CallOutcome> {
     if new == args {
         return None;
     }
@@ -291,14 +291,14 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<Outcome> {
     for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(*new) {
         word.store(value, Ordering::Relaxed);
     }
-    Some(Outcome::Run(Stub::Changed, *args, 0))
+    Some(CallOutcome::Run(Stub::Changed, *args, 0))
 }
 
 /// [`changed`] for a run of one node: no call is taken back.
 ///
 /// # Safety
 /// As [`changed`].
-pub unsafe fn changed_alone(call: &Call, reserved: u64) -> Option<Outcome> {
+pub unsafe fn changed_alone(call: &Call, reserved: u64) -> Option<CallOutcome> {
     // SAFETY: passed on from the caller.
     let mut new = unsafe { call.kernel_arguments() };
     // SAFETY: see `SCRATCH`: the gate is inside; the rest is passed on from the caller.
@@ -395,8 +395,8 @@ fn replace_timeout(call: &Call, scratch: &mut Scratch, new: &mut [u64; 6]) {
 ///
 /// # Safety
 /// The context stands there.
-pub unsafe fn called(context: &mut Ucontext, stage: Stage) -> bool {
-    if stage == Stage::After && !stubs::is_interrupted(context) {
+pub unsafe fn called(context: &mut Ucontext, stage: CallStage) -> bool {
+    if stage == CallStage::After && !stubs::is_interrupted(context) {
         // SAFETY: the kernel has just made the call.
         return unsafe { go_on_with_the_rest(context) };
     }
@@ -454,7 +454,7 @@ pub fn let_in_before(call: &Call, let_in: impl FnOnce()) {
     };
     let_in();
     let now = handlers();
-    let interrupted = if call.row.waits == Waits::Interrupted { now[0] != before[0] } else { now[1] != before[1] };
+    let interrupted = if call.row.waits == MayWait::Interrupted { now[0] != before[0] } else { now[1] != before[1] };
     if again && now != before {
         // SAFETY: as above.
         let scratch = unsafe { &mut *SCRATCH.get() };
@@ -470,7 +470,7 @@ pub fn handler_runs(context: &Ucontext, flags: u64) {
     let flagged = flags & libc::SA_RESTART as u64 != 0;
     HANDLERS[0].fetch_add(1, Ordering::Relaxed);
     HANDLERS[1].fetch_add(u64::from(!flagged), Ordering::Relaxed);
-    let restarts = flagged && row(place.nr).waits != Waits::Interrupted;
+    let restarts = flagged && row(place.nr).waits != MayWait::Interrupted;
     // SAFETY: see `SCRATCH`: a context in front of its call is not inside the gate.
     let scratch = unsafe { &mut *SCRATCH.get() };
     scratch.calls.handler_runs(place, scratch.timed, scratch.partial, restarts);
@@ -478,7 +478,7 @@ pub fn handler_runs(context: &Ucontext, flags: u64) {
 
 /// What has interrupted `context` is not for the program yet: a call that was given up because of it is made again.
 pub fn goes_on(context: &mut Ucontext) {
-    let interrupted = stubs::stage(context.gregs[REG_RIP]) == Some(Stage::After) && stubs::is_interrupted(context);
+    let interrupted = stubs::stage(context.gregs[REG_RIP]) == Some(CallStage::After) && stubs::is_interrupted(context);
     // With one node the kernel alone knows which call it was.
     if interrupted && process::nodes() > 1 {
         take_back(context);

@@ -4,7 +4,7 @@
 //! Source: ppoll(2), `pselect6` in select(2).
 
 use crate::memory::access_control::program::runtime_address;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub};
 use crate::system_calls::table::row::Mask;
@@ -37,7 +37,7 @@ pub unsafe fn mask_of(call: &Call) -> Option<(usize, u64)> {
 ///
 /// # Safety
 /// As [`mask_of`].
-pub unsafe fn on_own_stack(call: &Call) -> Option<Outcome> {
+pub unsafe fn on_own_stack(call: &Call) -> Option<CallOutcome> {
     // SAFETY: passed on from the caller.
     let (index, mask) = unsafe { mask_of(call) }?;
     let mut args = call.args;
@@ -46,5 +46,5 @@ pub unsafe fn on_own_stack(call: &Call) -> Option<Outcome> {
         _ => (Stub::Mask, MASK_BELOW),
     };
     args[index] = call.rsp - below;
-    Some(Outcome::Run(stub, args, mask & !RESERVED_ALONE))
+    Some(CallOutcome::Run(stub, args, mask & !RESERVED_ALONE))
 }

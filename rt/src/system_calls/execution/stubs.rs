@@ -366,7 +366,7 @@ pub fn contains(at: u64) -> bool {
 
 /// How far a call has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum CallStage {
     /// The kernel has not seen it, or will be asked again because it wants to restart it.
     Before,
     /// It has just returned; the result is in rax.
@@ -374,7 +374,7 @@ pub enum Stage {
 }
 
 /// Where a context stopped in the plain, the changed, the own or the vfork stub; `None` anywhere else, and where the result is on its way to the program.
-pub fn stage(rip: u64) -> Option<Stage> {
+pub fn stage(rip: u64) -> Option<CallStage> {
     let at = |label: &u8| label as *const u8 as u64;
     // SAFETY: labels of the stubs; only their addresses are used.
     let (starts, calls, afters) = unsafe {
@@ -391,11 +391,11 @@ pub fn stage(rip: u64) -> Option<Stage> {
         )
     };
     if afters.contains(&rip) {
-        return Some(Stage::After);
+        return Some(CallStage::After);
     }
     let before = (0..starts.len()).any(|stub| (starts[stub]..=calls[stub]).contains(&rip));
     // Between the look and the call a stub may be on its way back to the program's own `syscall`: nothing has to be done then.
-    (before && !is_going_back(rip)).then_some(Stage::Before)
+    (before && !is_going_back(rip)).then_some(CallStage::Before)
 }
 
 /// Whether `rip` is between `jrcxz` and the end of the way back, where the stack is being given back.
@@ -411,7 +411,7 @@ fn is_going_back(rip: u64) -> bool {
     ways.iter().any(|way| way.contains(&rip))
 }
 
-/// Takes a context with a [`Stage`] back to where the program makes its call, with the registers that the program made the call with. rax
+/// Takes a context with a [`CallStage`] back to where the program makes its call, with the registers that the program made the call with. rax
 /// is left alone.
 ///
 /// # Safety
@@ -491,7 +491,7 @@ pub unsafe fn rewind_own_call(context: &mut Ucontext) -> bool {
     found
 }
 
-/// Lets a context at [`Stage::After`] go on so that nobody restarts its call any more.
+/// Lets a context at [`CallStage::After`] go on so that nobody restarts its call any more.
 pub fn finish(context: &mut Ucontext) {
     let g = &mut context.gregs;
     g[REG_RCX] = ACTIVITY.load(Ordering::Relaxed) as u64;
@@ -515,7 +515,7 @@ pub fn look_at_the_processor() {
     KEEPS_RCX.store(rcx == 0, Ordering::Relaxed);
 }
 
-/// Whether the kernel has begun the call of a context with a [`Stage`]: it has returned, or is to be restarted. The look leaves 0 in rcx,
+/// Whether the kernel has begun the call of a context with a [`CallStage`]: it has returned, or is to be restarted. The look leaves 0 in rcx,
 /// `syscall` the address behind it; where it leaves none, who stands at the very instruction counts.
 pub fn has_been_in_kernel(context: &Ucontext) -> bool {
     let g = &context.gregs;
@@ -529,7 +529,7 @@ pub fn has_been_in_kernel(context: &Ucontext) -> bool {
     })
 }
 
-/// Whether the call of a context at [`Stage::After`] was interrupted.
+/// Whether the call of a context at [`CallStage::After`] was interrupted.
 pub fn is_interrupted(context: &Ucontext) -> bool {
     context.gregs[REG_RAX] as i64 == -i64::from(libc::EINTR)
 }
@@ -577,7 +577,7 @@ mod tests {
             // A signal between the look and the jump that depends on it comes before the call, too.
             for at in [look, look.wrapping_add(7)] {
                 assert_eq!(rewound(at, pushed, 0).0, pushed + 136);
-                assert_eq!(stage(at as u64), Some(Stage::Before));
+                assert_eq!(stage(at as u64), Some(CallStage::Before));
             }
             assert_eq!(stage(look as u64 + 9), None, "on its way back by itself");
         }
@@ -602,7 +602,7 @@ mod tests {
         ] {
             let mut context = context(label, 0x9000, rcx);
             context.gregs[REG_R11] = r11;
-            assert_eq!(stage(label as u64), Some(Stage::Before));
+            assert_eq!(stage(label as u64), Some(CallStage::Before));
             // SAFETY: nothing is on the stack.
             unsafe { rewind(&mut context) };
             assert_eq!((context.gregs[REG_RIP], context.gregs[REG_RSP]), (0x5000, 0x9000));
@@ -615,7 +615,7 @@ mod tests {
             &raw const blizzard_stub_vfork_look,
             &raw const blizzard_stub_vfork_syscall,
         ] {
-            assert_eq!(stage(label as u64), Some(Stage::Before));
+            assert_eq!(stage(label as u64), Some(CallStage::Before));
             assert_eq!(rewound(label, 0x9000, 7).0, 0x9000);
         }
         assert_eq!(stage(&raw const blizzard_stub_vfork_look as u64 + 9), None, "on its way back by itself");
@@ -624,9 +624,9 @@ mod tests {
         assert!(has_been_in_kernel(&context(call, pushed, after as u64)), "to be restarted");
         assert!(has_been_in_kernel(&context(after, pushed, 0)));
         let stages = [
-            (&raw const blizzard_stub_plain_syscall, Some(Stage::Before)),
-            (&raw const blizzard_stub_plain_after, Some(Stage::After)),
-            (&raw const blizzard_stub_changed_after, Some(Stage::After)),
+            (&raw const blizzard_stub_plain_syscall, Some(CallStage::Before)),
+            (&raw const blizzard_stub_plain_after, Some(CallStage::After)),
+            (&raw const blizzard_stub_changed_after, Some(CallStage::After)),
             (&raw const blizzard_stub_plain_final, None),
             (&raw const blizzard_stub_changed_final, None),
             (&raw const blizzard_stub_mask, None),

@@ -15,7 +15,7 @@
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
 use crate::memory::access_control::program::{kernel_address, runtime_address};
-use crate::system_calls::table::row::{Row, Transfer};
+use crate::system_calls::table::row::{CallRow, Transfer};
 use core::cell::UnsafeCell;
 
 /// The arguments that say where, and how much or how many parts.
@@ -43,7 +43,7 @@ per_thread! {
 }
 
 /// What the call transfers, its flags looked at.
-fn transfer_of(row: &Row, args: &[u64; 6]) -> Transfer {
+fn transfer_of(row: &CallRow, args: &[u64; 6]) -> Transfer {
     // What is received comes as it comes, unless all is asked for.
     let if_all = |flags: u8, transfer| {
         let all = args[usize::from(flags)] as i32 & libc::MSG_WAITALL != 0;
@@ -79,7 +79,7 @@ unsafe fn message(at: u64) -> [u64; MESSAGE_WORDS] {
 ///
 /// # Safety
 /// The kernel has just read what the arguments lead to.
-pub unsafe fn goes_on(row: &Row, args: &[u64; 6], result: i64) -> bool {
+pub unsafe fn goes_on(row: &CallRow, args: &[u64; 6], result: i64) -> bool {
     if result < 1 {
         return false;
     }
@@ -112,7 +112,7 @@ pub unsafe fn goes_on(row: &Row, args: &[u64; 6], result: i64) -> bool {
 ///
 /// # Safety
 /// What the arguments lead to can be read; the gate is inside.
-pub unsafe fn rest(row: &Row, args: &[u64; 6], done: u64) -> [u64; 6] {
+pub unsafe fn rest(row: &CallRow, args: &[u64; 6], done: u64) -> [u64; 6] {
     let mut new = *args;
     // SAFETY: see `REST`.
     let rest = unsafe { &mut *REST.get() };

@@ -12,22 +12,22 @@ use crate::system_calls::execution::call::Call;
 use crate::system_calls::gate::{loading, own_file};
 use crate::system_calls::signals::alternate_stack;
 use crate::system_calls::table::by_command::{ARCH_GET_GS, ARCH_SET_GS};
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 
 /// The call's result; `None`: the program makes it.
 ///
 /// # Safety
 /// The program's call, which may be made.
-pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
+pub unsafe fn result(action: GateAction, call: &Call) -> Option<i64> {
     match action {
-        Action::LockWhenUsed => Some(lock_when_used(call.args)),
+        GateAction::LockWhenUsed => Some(lock_when_used(call.args)),
         // SAFETY: passed on from the caller.
-        Action::Limits => unsafe { limits::call(call.nr, &call.kernel_arguments()) },
+        GateAction::Limits => unsafe { limits::call(call.nr, &call.kernel_arguments()) },
         // SAFETY: passed on from the caller.
-        Action::OpenLibrary(path) => unsafe { loading::open(call, path).or_else(|| own_file::open(call, path)) },
+        GateAction::OpenLibrary(path) => unsafe { loading::open(call, path).or_else(|| own_file::open(call, path)) },
         // SAFETY: passed on from the caller.
-        Action::MapCode => unsafe { loading::map_code(call) },
-        Action::AllowCode(rights, bits) => {
+        GateAction::MapCode => unsafe { loading::map_code(call) },
+        GateAction::AllowCode(rights, bits) => {
             if call.args[usize::from(rights)] & u64::from(bits) != 0 {
                 loading::allow_code(call);
             } else if call.args[usize::from(rights)] == libc::PROT_READ as u64 {
@@ -36,25 +36,25 @@ pub unsafe fn result(action: Action, call: &Call) -> Option<i64> {
             }
             None
         }
-        Action::KeepLibraries => {
+        GateAction::KeepLibraries => {
             redirect::keep();
             None
         }
-        Action::LeaveTrapBytes | Action::KeepDispatch(_) => {
+        GateAction::LeaveTrapBytes | GateAction::KeepDispatch(_) => {
             if call.nr == libc::SYS_seccomp || call.args[0] == libc::PR_SET_SECCOMP as u64 {
                 filters::close();
             }
             None
         }
         // SAFETY: passed on from the caller.
-        Action::KeepGs => unsafe { keep_gs(&call.args) },
+        GateAction::KeepGs => unsafe { keep_gs(&call.args) },
         // SAFETY: passed on from the caller.
-        Action::KeepAlternateStack => unsafe { alternate_stack::call(call.kernel_arguments()[0], call.args[1]) },
-        Action::Execute(_) => {
+        GateAction::KeepAlternateStack => unsafe { alternate_stack::call(call.kernel_arguments()[0], call.args[1]) },
+        GateAction::Execute(_) => {
             leave_limits();
             None
         }
-        Action::ReadOwnLink(name) => {
+        GateAction::ReadOwnLink(name) => {
             // SAFETY: passed on from the caller.
             let told = unsafe { own_file::read_link(&call.args, name) };
             // The loader asks on behalf of `$ORIGIN`.

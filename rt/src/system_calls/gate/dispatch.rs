@@ -17,7 +17,7 @@ use crate::process::creation;
 use crate::process::process;
 use crate::process::resume;
 use crate::process::tags;
-use crate::system_calls::execution::call::{ARGUMENTS, Call, Outcome, arguments};
+use crate::system_calls::execution::call::{ARGUMENTS, Call, CallOutcome, arguments};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off::take_put_off;
 use crate::system_calls::execution::runtime_text;
@@ -26,7 +26,7 @@ use crate::system_calls::execution::situation;
 use crate::system_calls::gate::own_memory;
 use crate::system_calls::gate::several_nodes::{self, PR_SET_SYSCALL_USER_DISPATCH};
 use crate::system_calls::signals::{alternate_stack, called, calls, safe_points, sent};
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 use blizzard_contract::{self as contract, Counter};
 
 const PR_SYS_DISPATCH_ON: u64 = 1;
@@ -117,13 +117,13 @@ extern "C" fn on_sigsys(signal: i32, info: &libc::siginfo_t, context: &mut Ucont
     let outcome = own_memory::until_made(&call, || unsafe { several_nodes::decide(&call, &mut context.sigmask) });
     // Nothing of the program runs from here on until then.
     let let_in = sent::let_in_on_return();
-    if call.row.several == Action::SignalReturn {
+    if call.row.several == GateAction::SignalReturn {
         // It is the program's context that lets them in.
         context.sigmask |= let_in;
     }
     match outcome {
-        Outcome::Done(result) => context.gregs[REG_RAX] = result as u64,
-        Outcome::Run(stub, args, word) => {
+        CallOutcome::Done(result) => context.gregs[REG_RAX] = result as u64,
+        CallOutcome::Run(stub, args, word) => {
             let g = &mut context.gregs;
             ARGUMENTS.into_iter().zip(args).for_each(|(register, value)| g[register] = value);
             g[REG_RCX] = g[REG_RIP];

@@ -3,7 +3,7 @@
 //! Input: the frame. Output: the call; changed registers, with the address at which the gate continues in [`Frame::return_address`].
 
 use crate::process::frame::{Frame, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::stubs::{RED_ZONE, SYSCALL_BYTES};
 
 /// The program's call.
@@ -16,10 +16,10 @@ pub fn call_of(frame: &Frame) -> Call {
 }
 
 /// Makes the gate continue with the outcome.
-pub fn finish(frame: &mut Frame, outcome: Outcome) {
+pub fn finish(frame: &mut Frame, outcome: CallOutcome) {
     match outcome {
-        Outcome::Done(result) => frame.gpr[RAX] = result as u64,
-        Outcome::Run(stub, args, word) => {
+        CallOutcome::Done(result) => frame.gpr[RAX] = result as u64,
+        CallOutcome::Run(stub, args, word) => {
             frame.gpr[RCX] = frame.return_address;
             frame.gpr[R11] = word;
             frame.return_address = stub.address();

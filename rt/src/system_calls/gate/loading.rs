@@ -23,7 +23,7 @@ use crate::libraries::closure::paths;
 use crate::libraries::closure::paths::Fd;
 use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
-use crate::libraries::modules::{Full, MODULES};
+use crate::libraries::modules::{MODULES, ModulesFull};
 use crate::memory::access_control::program::{self, UNTESTED_FAULTS, runtime_address};
 use crate::process::process;
 use crate::process::tags;
@@ -199,7 +199,8 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
     {
         let start = at as u64;
         // SAFETY: the loader maps the rest of the file behind before it runs any of it.
-        if let Err(Full) = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) } {
+        let added = unsafe { MODULES.add(&info, start.wrapping_sub(low), start, start.wrapping_add(bytes)) };
+        if let Err(ModulesFull) = added {
             process::fail(format_args!(
                 "the program loads more than {} libraries",
                 crate::libraries::modules::MAX_MODULES

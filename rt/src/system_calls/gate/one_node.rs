@@ -13,13 +13,13 @@ use crate::kernel::ucontext::Ucontext;
 use crate::process::frame::Frame;
 use crate::process::resume;
 use crate::process::tags;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::masks;
 use crate::system_calls::execution::signal_sets::RESERVED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, own_file, processes, tempest_thread};
 use crate::system_calls::signals::{calls, dying, sent};
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 use blizzard_contract::Counter;
 
 /// The Rust half of the gate.
@@ -29,7 +29,7 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         return tempest_thread::on_syscall(frame);
     }
     let mut call = frame::call_of(frame);
-    if let Action::SendSignal(signal) = call.row.one {
+    if let GateAction::SendSignal(signal) = call.row.one {
         dying::by_call(&call, call.args[usize::from(signal)], frame);
     }
     // SAFETY: the program's own call.
@@ -43,13 +43,13 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
 ///
 /// # Safety
 /// The program's call.
-unsafe fn decide(call: &mut Call) -> Option<Outcome> {
+unsafe fn decide(call: &mut Call) -> Option<CallOutcome> {
     match call.row.one {
         // SAFETY: the program's pointers.
-        Action::SignalAction => Some(Outcome::Done(unsafe { calls::sigaction_alone(call.args) })),
+        GateAction::SignalAction => Some(CallOutcome::Done(unsafe { calls::sigaction_alone(call.args) })),
         // SAFETY: the program's pointers.
-        Action::SignalMask => unsafe { calls::sigprocmask_alone(call.args) }.map(Outcome::Done),
-        Action::SignalReturn => {
+        GateAction::SignalMask => unsafe { calls::sigprocmask_alone(call.args) }.map(CallOutcome::Done),
+        GateAction::SignalReturn => {
             // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
             let context = unsafe { &mut *(call.rsp as *mut Ucontext) };
             sent::returns_alone(context);
@@ -58,11 +58,11 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
             resume::forget_limits();
             None
         }
-        Action::NoteThread | Action::NoteThreadAt => {
+        GateAction::NoteThread | GateAction::NoteThreadAt => {
             processes::note_thread(call);
             None
         }
-        Action::Execute(name) => {
+        GateAction::Execute(name) => {
             // SAFETY: passed on from the caller.
             unsafe { own_file::execute(&mut call.args, name) };
             if !limits::are_finite() {
@@ -72,11 +72,11 @@ unsafe fn decide(call: &mut Call) -> Option<Outcome> {
             // SAFETY: the program's call: it comes back if it fails.
             let result = unsafe { sys::raw(call.nr, call.kernel_arguments()) };
             limits::restore();
-            Some(Outcome::Done(result))
+            Some(CallOutcome::Done(result))
         }
         // SAFETY: passed on from the caller.
-        Action::CopyMask => unsafe { masks::on_own_stack(call) },
+        GateAction::CopyMask => unsafe { masks::on_own_stack(call) },
         // SAFETY: passed on from the caller.
-        action => unsafe { alike::result(action, call) }.map(Outcome::Done),
+        action => unsafe { alike::result(action, call) }.map(CallOutcome::Done),
     }
 }

@@ -3,27 +3,27 @@
 //! Input: the call. Output: all that it touches is accessible, for as long as the kernel may use it.
 
 use crate::kernel::print;
-use crate::libraries::places::Place;
+use crate::libraries::places::CodePlace;
 use crate::node::waiting::Entered;
 use crate::process::accesses;
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::call_memory::{self, Memory};
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::call_memory::{self, CallMemory};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::table::memory;
-use crate::system_calls::table::row::Action;
-use crate::system_calls::table::visitor::{Range, Shared};
+use crate::system_calls::table::row::GateAction;
+use crate::system_calls::table::visitor::{CallRange, Shared};
 
 struct Own;
 
-impl Memory for Own {
-    fn is_accessible(&mut self, range: &Range) -> bool {
+impl CallMemory for Own {
+    fn is_accessible(&mut self, range: &CallRange) -> bool {
         tags::accessible(range.addr, range.bytes, range.store)
     }
 
-    fn require(&mut self, range: &Range) {
+    fn require(&mut self, range: &CallRange) {
         accesses::require(range.addr, range.bytes, range.store, false);
     }
 
@@ -56,18 +56,18 @@ pub unsafe fn acquire(call: &Call, shared: Shared) {
         }
     });
     if let Some(unsupported) = unknown {
-        print::warning(format_args!("{unsupported}, at {}", Place(call.rip)));
+        print::warning(format_args!("{unsupported}, at {}", CodePlace(call.rip)));
     }
 }
 
 /// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.
-pub fn until_made(call: &Call, mut decide: impl FnMut() -> Outcome) -> Outcome {
+pub fn until_made(call: &Call, mut decide: impl FnMut() -> CallOutcome) -> CallOutcome {
     if let Some(result) = interruptions::begin(call) {
-        return Outcome::Done(result);
+        return CallOutcome::Done(result);
     }
     let outcome = call_memory::until_made(&mut Own, |_| {
         let outcome = decide();
-        if matches!(call.row.several, Action::Execute(_)) {
+        if matches!(call.row.several, GateAction::Execute(_)) {
             interruptions::leave_run();
         }
         (outcome, interruptions::prepared(call, &outcome))

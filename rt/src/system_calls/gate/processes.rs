@@ -5,18 +5,18 @@
 
 use crate::kernel::sys;
 use crate::libraries::modules::MODULES;
-use crate::libraries::places::{self, Function};
+use crate::libraries::places::{self, FunctionPlace};
 use crate::memory::access_control::program;
 use crate::process::accesses;
 use crate::process::creation;
 use crate::process::process;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
 use crate::system_calls::gate::own_file;
 use crate::system_calls::table::copies::COPIED;
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 use crate::tempest::owner;
 use core::fmt;
@@ -24,30 +24,30 @@ use core::sync::atomic::Ordering;
 
 /// `vfork`, or `clone` like it: the child borrows memory, perhaps the stack, until it executes or exits; it takes no part in the run, and the parent waits.
 /// The call may be taken back: the arguments are the program's. `rip`: behind it.
-pub fn vfork(rip: u64, args: [u64; 6]) -> Outcome {
+pub fn vfork(rip: u64, args: [u64; 6]) -> CallOutcome {
     situation::expect_vfork_child();
     VFORK_RETURN.store(rip, Ordering::Relaxed);
-    Outcome::Run(Stub::Vfork, args, 0)
+    CallOutcome::Run(Stub::Vfork, args, 0)
 }
 
 /// `fork`, or `clone` like it: a copy of the process, which is a node of the run if one has been announced, and else none.
-pub fn fork(args: [u64; 6]) -> Outcome {
+pub fn fork(args: [u64; 6]) -> CallOutcome {
     match creation::created_call(args) {
-        Some(args) => Outcome::Run(Stub::Create, args, 0),
+        Some(args) => CallOutcome::Run(Stub::Create, args, 0),
         None => forked(args),
     }
 }
 
 /// The call of [`Stub::Fork`], its child's memory prepared.
-fn forked(args: [u64; 6]) -> Outcome {
+fn forked(args: [u64; 6]) -> CallOutcome {
     match program::prepare_fork() {
-        Ok(()) => Outcome::Run(Stub::Fork, args, 0),
-        Err(e) => Outcome::error(e.0),
+        Ok(()) => CallOutcome::Run(Stub::Fork, args, 0),
+        Err(e) => CallOutcome::error(e.0),
     }
 }
 
 /// `clone`: a process, not a thread.
-pub fn clone(call: &Call) -> Outcome {
+pub fn clone(call: &Call) -> CallOutcome {
     let mut args = call.args;
     let has = |flag: i32| call.args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
@@ -96,7 +96,7 @@ impl fmt::Display for Starter<'_> {
         let Some(&first) = callers.peek() else { return Ok(()) };
         let at = callers.find(|&at| !places::is_of_standard_library(at)).unwrap_or(first);
         let original = own_file::path().zip(MODULES.old_of_program(at));
-        write!(f, ", started by {}", Function { at, original })
+        write!(f, ", started by {}", FunctionPlace { at, original })
     }
 }
 
@@ -130,36 +130,36 @@ pub fn keep_stack_private(call: &Call) {
 ///
 /// # Safety
 /// The program's call, its memory accessible.
-pub unsafe fn own(call: &Call) -> Outcome {
+pub unsafe fn own(call: &Call) -> CallOutcome {
     // SAFETY: passed on from the caller.
     let args = unsafe { call.kernel_arguments() };
     if args[0] != call.args[0] {
         // A structure, whose copy would not last: C libraries then use `clone`.
-        return Outcome::error(libc::ENOSYS);
+        return CallOutcome::error(libc::ENOSYS);
     }
-    Outcome::Run(Stub::Own, args, 0)
+    CallOutcome::Run(Stub::Own, args, 0)
 }
 
 /// A call in a child of `vfork`: the program makes it. Where the kernel is given something else, the runtime does, if no other process may come out of it.
 ///
 /// # Safety
 /// As [`own`].
-pub unsafe fn in_vfork_child(call: &Call) -> Outcome {
+pub unsafe fn in_vfork_child(call: &Call) -> CallOutcome {
     // SAFETY: passed on from the caller.
     let args = unsafe { call.kernel_arguments() };
-    let forks = matches!(call.row.several, Action::Clone | Action::RefuseClone(_));
+    let forks = matches!(call.row.several, GateAction::Clone | GateAction::RefuseClone(_));
     if args == call.args || forks {
-        return Outcome::Run(Stub::Own, args, 0);
+        return CallOutcome::Run(Stub::Own, args, 0);
     }
     // SAFETY: the program's call, with its own memory at the kernel's addresses.
-    Outcome::Done(unsafe { given::give_back(sys::raw(call.nr, args)) })
+    CallOutcome::Done(unsafe { given::give_back(sys::raw(call.nr, args)) })
 }
 
 /// Notes that a `clone` or `clone3` makes a thread, if it does.
 pub fn note_thread(call: &Call) {
     let flags = match call.row.one {
-        Action::NoteThread => Some(call.args[0]),
-        Action::NoteThreadAt => read_word(call.args[0]),
+        GateAction::NoteThread => Some(call.args[0]),
+        GateAction::NoteThreadAt => read_word(call.args[0]),
         _ => None,
     };
     if flags.is_some_and(|flags| flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64) {

@@ -4,7 +4,7 @@
 
 use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext};
 use crate::process::resume;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::signals::{alternate_stack, sent};
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
@@ -14,7 +14,7 @@ use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 ///
 /// # Safety
 /// The program's call.
-pub unsafe fn prepare(call: &Call, shared: Shared, reserved: u64) -> Outcome {
+pub unsafe fn prepare(call: &Call, shared: Shared, reserved: u64) -> CallOutcome {
     // SAFETY: the stack pointer is where the kernel will read the context from: the program's frame starts with it.
     let context = unsafe { &mut *(call.rsp as *mut Ucontext) };
     let (rsp, rip) = (context.gregs[REG_RSP], context.gregs[REG_RIP]);
@@ -24,5 +24,5 @@ pub unsafe fn prepare(call: &Call, shared: Shared, reserved: u64) -> Outcome {
     context.sigmask &= !reserved;
     // The context may continue behind a check that counts on still being right. No handler may run from here to there.
     resume::reestablish(context);
-    Outcome::Run(Stub::Sigreturn, call.args, 0)
+    CallOutcome::Run(Stub::Sigreturn, call.args, 0)
 }

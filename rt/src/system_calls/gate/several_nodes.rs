@@ -18,14 +18,14 @@ use crate::node::calls::creation;
 use crate::process::frame::Frame;
 use crate::process::process;
 use crate::process::tags;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
 use crate::system_calls::signals::{calls, dying, safe_points, sent};
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::Counter;
 
@@ -37,8 +37,8 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
     if situation::is_vfork_child() {
         // SAFETY: the program's own call.
         return match unsafe { in_vfork_child(&call) } {
-            Outcome::Done(result) => frame::finish(frame, Outcome::Done(result)),
-            Outcome::Run(_, args, _) => frame::own_syscall(frame, args),
+            CallOutcome::Done(result) => frame::finish(frame, CallOutcome::Done(result)),
+            CallOutcome::Run(_, args, _) => frame::own_syscall(frame, args),
         };
     }
     if tags::detached() {
@@ -46,7 +46,7 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         return;
     }
     tags::count(Counter::Syscalls);
-    if let Action::SendSignal(signal) = call.row.several {
+    if let GateAction::SendSignal(signal) = call.row.several {
         dying::by_call(&call, call.args[usize::from(signal)], frame);
     }
     // A system call is a safe point. Code without polls has few others.
@@ -54,7 +54,7 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         interruptions::without_forgetting(process::poll);
     }
     interruptions::let_in_before(&call, safe_points::safe_point);
-    let masks = call.row.several == Action::SignalMask;
+    let masks = call.row.several == GateAction::SignalMask;
     let mut mask = if masks { safe_points::hold() } else { 0 };
     // SAFETY: the program's own call.
     let outcome = own_memory::until_made(&call, || unsafe { decide(&call, &mut mask) });
@@ -63,7 +63,7 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         safe_points::set_mask(mask);
         sent::let_in();
     }
-    if call.row.several == Action::SignalReturn {
+    if call.row.several == GateAction::SignalReturn {
         // Nothing may lose what the context relies on; the call replaces the mask.
         sys::set_signal_mask(BLOCK_ALL);
         sent::let_in_on_return();
@@ -75,19 +75,19 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
 ///
 /// # Safety
 /// The program's call.
-unsafe fn in_vfork_child(call: &Call) -> Outcome {
+unsafe fn in_vfork_child(call: &Call) -> CallOutcome {
     // SAFETY: passed on from the caller.
     unsafe { own_memory::acquire(call, Shared::Segment) };
     match call.row.child {
         // SAFETY: the program's own call, its memory accessible.
-        Action::SignalAction => return Outcome::Done(unsafe { calls::sigaction_in_child(call.args) }),
+        GateAction::SignalAction => return CallOutcome::Done(unsafe { calls::sigaction_in_child(call.args) }),
         action => {
-            if matches!(action, Action::Execute(_)) {
+            if matches!(action, GateAction::Execute(_)) {
                 calls::leave_ignored();
             }
             // SAFETY: as above.
             if let Some(result) = unsafe { alike::result(action, call) } {
-                return Outcome::Done(result);
+                return CallOutcome::Done(result);
             }
         }
     }
@@ -99,7 +99,7 @@ unsafe fn in_vfork_child(call: &Call) -> Outcome {
 ///
 /// # Safety
 /// The program's call.
-pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
+pub unsafe fn decide(call: &Call, mask: &mut u64) -> CallOutcome {
     limits::restore_if_lowered();
     if creation::is_holding() {
         process::before_call(!call.row.prompt);
@@ -107,42 +107,44 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> Outcome {
     let args = call.args;
     // Those that touch no memory, or only what is prepared here.
     match call.row.several {
-        Action::End => {
+        GateAction::End => {
             let status = args[0] as i32;
             process::exiting(status);
             sys::exit_group(status)
         }
-        Action::SignalReturn => {
+        GateAction::SignalReturn => {
             *mask |= BLOCK_ALL;
             // SAFETY: passed on from the caller.
             return unsafe { returns::prepare(call, Shared::Segment, UNBLOCKED) };
         }
-        Action::RefuseClone(error) => {
+        GateAction::RefuseClone(error) => {
             processes::keep_stack_private(call);
-            return Outcome::error(error);
+            return CallOutcome::error(error);
         }
-        Action::Refuse(error) => return Outcome::error(error),
-        Action::Fork => return processes::fork([0; 6]),
-        Action::Vfork => return processes::vfork(call.rip, call.args),
-        Action::Clone => return processes::clone(call),
-        Action::SharedFutex if program::in_segment(args[0]) => {
-            return Outcome::Done(shared_futex::on_shared_word(&args));
+        GateAction::Refuse(error) => return CallOutcome::error(error),
+        GateAction::Fork => return processes::fork([0; 6]),
+        GateAction::Vfork => return processes::vfork(call.rip, call.args),
+        GateAction::Clone => return processes::clone(call),
+        GateAction::SharedFutex if program::in_segment(args[0]) => {
+            return CallOutcome::Done(shared_futex::on_shared_word(&args));
         }
-        Action::KeepDispatch(error) if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => return Outcome::error(error),
+        GateAction::KeepDispatch(error) if args[0] == PR_SET_SYSCALL_USER_DISPATCH as u64 => {
+            return CallOutcome::error(error);
+        }
         _ => {}
     }
     // SAFETY: passed on from the caller.
     unsafe { own_memory::acquire(call, Shared::Segment) };
     let result = match call.row.several {
         // SAFETY: the program's pointers, accessible now.
-        Action::SignalAction => Some(unsafe { calls::sigaction(args) }),
+        GateAction::SignalAction => Some(unsafe { calls::sigaction(args) }),
         // SAFETY: the program's pointers, accessible now.
-        Action::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, RESERVED & !bit(libc::SIGTRAP)) }),
+        GateAction::SignalMask => Some(unsafe { calls::sigprocmask(mask, args, RESERVED & !bit(libc::SIGTRAP)) }),
         // SAFETY: the program's call, its memory accessible.
         action => unsafe { alike::result(action, call) },
     };
     match result {
-        Some(result) => Outcome::Done(result),
+        Some(result) => CallOutcome::Done(result),
         // SAFETY: the program's call, its memory accessible.
         None => unsafe { interruptions::changed(call) }.unwrap_or(call.plain()),
     }

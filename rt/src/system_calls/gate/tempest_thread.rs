@@ -20,14 +20,14 @@ use crate::kernel::limits;
 use crate::node::nudge;
 use crate::process::frame::Frame;
 use crate::process::process;
-use crate::system_calls::execution::call::{Call, Outcome};
+use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::signal_sets::UNBLOCKED_ALONE;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, Stub};
 use crate::system_calls::gate::{alike, frame, own_file, own_memory, processes, returns};
 use crate::system_calls::signals::{calls, dying, memory_faults, safe_points, sent, wrapper};
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 use crate::system_calls::table::taken;
 use crate::system_calls::table::visitor::Shared;
 use crate::tempest::faults;
@@ -60,24 +60,24 @@ pub fn on_syscall(frame: &mut Frame) {
     limits::restore_if_lowered();
     nudge::left_kernel();
     let mut call = frame::call_of(frame);
-    let leaves = matches!(call.row.tempest, Action::SignalReturn | Action::End);
+    let leaves = matches!(call.row.tempest, GateAction::SignalReturn | GateAction::End);
     // SAFETY: the context page is mapped for the whole run.
     if !leaves && unsafe { AtomicU32::from_ptr(contract::POLL_WORD as *mut u32) }.load(Ordering::Relaxed) != 0 {
         // Before a call that may wait: whoever else runs looks at the same doorbell.
         process::poll();
     }
     safe_points::safe_point();
-    if let Action::SendSignal(signal) = call.row.tempest {
+    if let GateAction::SendSignal(signal) = call.row.tempest {
         dying::by_call(&call, call.args[usize::from(signal)], frame);
     }
     faults::note_pc(frame.return_address);
     // SAFETY: the program's own call.
     let outcome = unsafe { decide(&mut call) };
-    if cfg!(feature = "guard") && matches!(outcome, Outcome::Run(Stub::Plain | Stub::Changed, ..)) {
+    if cfg!(feature = "guard") && matches!(outcome, CallOutcome::Run(Stub::Plain | Stub::Changed, ..)) {
         nudge::enter_kernel();
     }
     frame::finish(frame, outcome);
-    if call.row.tempest == Action::SignalReturn {
+    if call.row.tempest == GateAction::SignalReturn {
         // Nothing may lose what the context relies on; the call replaces the mask, and lets in what was put off.
         safe_points::hold();
         sent::let_in_on_return();
@@ -88,35 +88,35 @@ pub fn on_syscall(frame: &mut Frame) {
 ///
 /// # Safety
 /// The program's call.
-unsafe fn decide(call: &mut Call) -> Outcome {
+unsafe fn decide(call: &mut Call) -> CallOutcome {
     match call.row.tempest {
         // SAFETY: passed on from the caller.
-        Action::SignalReturn => return unsafe { returns::prepare(call, Shared::UserManaged, 0) },
+        GateAction::SignalReturn => return unsafe { returns::prepare(call, Shared::UserManaged, 0) },
         // SAFETY: passed on from the caller.
-        Action::Execute(name) => unsafe { own_file::execute(&mut call.args, name) },
+        GateAction::Execute(name) => unsafe { own_file::execute(&mut call.args, name) },
         _ => {}
     }
     // SAFETY: passed on from the caller.
     unsafe { own_memory::acquire(call, Shared::UserManaged) };
     match call.row.tempest {
-        Action::OwnSyscall | Action::NoteThread | Action::NoteThreadAt => {
+        GateAction::OwnSyscall | GateAction::NoteThread | GateAction::NoteThreadAt => {
             processes::note_thread(call);
             // SAFETY: the program's call, its memory accessible.
             unsafe { processes::own(call) }
         }
         // SAFETY: the program's pointers.
-        Action::SignalAction => Outcome::Done(unsafe { calls::sigaction_alone(call.args) }),
-        Action::SignalMask => {
+        GateAction::SignalAction => CallOutcome::Done(unsafe { calls::sigaction_alone(call.args) }),
+        GateAction::SignalMask => {
             let mut mask = safe_points::hold();
             // SAFETY: the program's pointers.
             let result = unsafe { calls::sigprocmask(&mut mask, call.args, 0) };
             safe_points::set_mask(mask);
             sent::let_in();
-            Outcome::Done(result)
+            CallOutcome::Done(result)
         }
         // SAFETY: the program's call, its memory accessible.
         action => unsafe {
-            let made = alike::result(action, call).map(Outcome::Done);
+            let made = alike::result(action, call).map(CallOutcome::Done);
             made.or_else(|| interruptions::changed_alone(call, UNBLOCKED_ALONE)).unwrap_or(call.plain())
         },
     }

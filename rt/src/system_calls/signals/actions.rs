@@ -2,7 +2,7 @@
 //!
 //! Purpose: the wrapper asks for the program's handler, on any thread and without a lock, since it interrupts whatever it likes. Input and output: actions.
 //! **Invariants**
-//! * One writer at a time: the one thread there is, or whoever is in [`Actions::locked`].
+//! * One writer at a time: the one thread there is, or whoever is in [`SignalActions::locked`].
 //! * A reader sees an action as a whole: each has a version, odd while it is being written. The writer has signals blocked, so no reader ever waits for the
 //!   code that it has interrupted.
 //!
@@ -24,7 +24,7 @@ pub const SIG_DFL: u64 = 0;
 pub const SIG_IGN: u64 = 1;
 
 /// The actions as the program set them.
-pub static ACTIONS: PerProcess<Actions> = PerProcess::new(Actions::new());
+pub static ACTIONS: PerProcess<SignalActions> = PerProcess::new(SignalActions::new());
 
 /// Whether an action is a function of the program.
 pub fn is_function(action: &KernelSigaction) -> bool {
@@ -65,14 +65,14 @@ impl Slot {
 }
 
 /// An action for each signal; at first the default.
-pub struct Actions {
+pub struct SignalActions {
     slots: [Slot; SIGNAL_MAX + 1],
     writing: AtomicBool,
 }
 
-impl Actions {
-    const fn new() -> Actions {
-        Actions { slots: [const { Slot::DEFAULT }; SIGNAL_MAX + 1], writing: AtomicBool::new(false) }
+impl SignalActions {
+    const fn new() -> SignalActions {
+        SignalActions { slots: [const { Slot::DEFAULT }; SIGNAL_MAX + 1], writing: AtomicBool::new(false) }
     }
 
     /// Numbers beyond the last signal's count as that.
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn actions_are_seen_as_a_whole() {
-        static ACTIONS: Actions = Actions::new();
+        static ACTIONS: SignalActions = SignalActions::new();
         let of = |n: u64| KernelSigaction { handler: n, flags: n, restorer: n, mask: n };
         assert_eq!(ACTIONS.get(9), DEFAULT);
         let writers: Vec<_> = (0..2u64)

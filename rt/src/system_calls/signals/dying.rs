@@ -7,7 +7,7 @@
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{GREGS, REG_RIP, REG_RSP, Ucontext};
 use crate::links::last_words;
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 use crate::process::frame::Frame;
 use crate::system_calls::execution::call::Call;
 use crate::system_calls::signals::actions::SIG_DFL;
@@ -52,7 +52,7 @@ pub fn by_call(call: &Call, signal: u64, frame: &Frame) {
 }
 
 /// The own context page.
-fn own() -> Context {
+fn own() -> ContextPage {
     // SAFETY: mapped before the program runs, for the process's life.
-    unsafe { Context::at(CONTEXT_SHARED) }
+    unsafe { ContextPage::at(CONTEXT_SHARED) }
 }

@@ -32,7 +32,7 @@ use crate::process::trap_bytes::debugged;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
-use crate::system_calls::signals::carried::carry_out::{Shared, carry_out, grant_by_node, refuse};
+use crate::system_calls::signals::carried::carry_out::{UntestedMemory, carry_out, grant_by_node, refuse};
 use crate::system_calls::signals::untested;
 use crate::tempest::faults;
 use blizzard_contract::{self as contract, guard_tags as tags};
@@ -276,7 +276,7 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
             let distance = PROGRAM.runtime_address(address).wrapping_sub(address);
             faults::note_pc(context.gregs[REG_RIP]);
             // SAFETY: the kernel's context, of the fault of what it is in front of. The wrapper has made it leave its slot.
-            match unsafe { carry_out(context, address, &mut Shared { distance, grant: &mut grant_by_node }) } {
+            match unsafe { carry_out(context, address, &mut UntestedMemory { distance, grant: &mut grant_by_node }) } {
                 Ok(()) => return true,
                 Err(why) => match untested {
                     Some(untested) => {

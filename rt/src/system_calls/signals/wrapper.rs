@@ -31,11 +31,11 @@ use crate::system_calls::execution::signal_sets::{
     BLOCK_ALL, HELD, RESERVED, SYNCHRONOUS, UNBLOCKED, UNBLOCKED_ALONE, bit, has_guard,
 };
 use crate::system_calls::execution::situation;
-use crate::system_calls::execution::stubs::{self, Stage};
+use crate::system_calls::execution::stubs::{self, CallStage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIG_IGN, SIGNAL_MAX, is_function};
 use crate::system_calls::signals::alternate_stack::{self, handler_entry};
 use crate::system_calls::signals::called;
-use crate::system_calls::signals::carried::carry_out::{Left, leave};
+use crate::system_calls::signals::carried::carry_out::{SlotExit, leave};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::memory_faults;
 use crate::system_calls::signals::sent;
@@ -161,8 +161,8 @@ fn handler_of(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -
     alternate_stack::refuse_shared_stack(context);
     // SAFETY: the kernel's frame.
     match unsafe { leave(info, context) } {
-        Left::End if signal == libc::SIGSEGV && info.si_code > 0 => return 0,
-        Left::Denied => {}
+        SlotExit::End if signal == libc::SIGSEGV && info.si_code > 0 => return 0,
+        SlotExit::Denied => {}
         _ if memory_faults::amend(signal, info, context) => return 0,
         _ => {}
     }
@@ -213,9 +213,9 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
     match stubs::stage(context.gregs[REG_RIP]) {
         // Before its call the program goes back to its own `syscall`: the handler may lose blocks that were made accessible.
         // SAFETY: the context stopped at `at`.
-        Some(Stage::Before) => unsafe { stubs::rewind(context) },
+        Some(CallStage::Before) => unsafe { stubs::rewind(context) },
         // The handler is told of the interruption, so the call is over: a peer's signal that waits behind the handler finds nothing to go on with.
-        Some(Stage::After) => {
+        Some(CallStage::After) => {
             interruptions::call_is_over();
             stubs::finish(context);
         }

@@ -10,7 +10,7 @@ use crate::system_calls::table::row::Behind::{
     self, Configuration, Counted, Encoded, Filter, Number, Opaque, Read, Str, Written,
 };
 use crate::system_calls::table::row::{Commands, Layout};
-use crate::system_calls::table::visitor::{Look, Stop, Visitor};
+use crate::system_calls::table::visitor::{LookResult, LookStop, Visitor};
 
 /// Options of `prctl` with pointers elsewhere.
 const PR_SET_SECCOMP: u64 = 22;
@@ -37,7 +37,7 @@ const ARCH_SET_FS: u64 = 0x1002;
 
 impl Visitor<'_> {
     /// Follows argument `i` of a call with commands.
-    pub fn by_command(&mut self, i: usize, layout: Layout) -> Look<u64> {
+    pub fn by_command(&mut self, i: usize, layout: Layout) -> LookResult<u64> {
         let command = self.command().unwrap_or(0);
         let addr = self.args[i];
         match layout {
@@ -52,7 +52,7 @@ impl Visitor<'_> {
                     if addr == 0 {
                         Ok(addr)
                     } else {
-                        Err(Stop::At(addr))
+                        Err(LookStop::At(addr))
                     }
                 }
                 option => self.listed(ARCH_PRCTLS, option, addr),
@@ -75,14 +75,14 @@ impl Visitor<'_> {
     }
 
     /// What a table has of a command; what it has not must not lead into the segment.
-    fn listed(&mut self, commands: &[Commands], command: u64, addr: u64) -> Look<u64> {
+    fn listed(&mut self, commands: &[Commands], command: u64, addr: u64) -> LookResult<u64> {
         match find(commands, command) {
             Some(behind) => self.behind(behind, command, addr),
             None => self.keep_out(addr),
         }
     }
 
-    fn behind(&mut self, behind: Behind, command: u64, addr: u64) -> Look<u64> {
+    fn behind(&mut self, behind: Behind, command: u64, addr: u64) -> LookResult<u64> {
         Ok(match behind {
             Number => addr,
             Read(bytes) => self.put(addr, bytes.into(), false),
@@ -107,7 +107,7 @@ impl Visitor<'_> {
         })
     }
 
-    fn ioctl(&mut self, command: u64, addr: u64) -> Look<u64> {
+    fn ioctl(&mut self, command: u64, addr: u64) -> LookResult<u64> {
         match ioctl(command) {
             Some(behind) => self.behind(behind, command, addr),
             None => {
@@ -121,7 +121,7 @@ impl Visitor<'_> {
         }
     }
 
-    fn prctl(&mut self, option: u64, i: usize, addr: u64) -> Look<u64> {
+    fn prctl(&mut self, option: u64, i: usize, addr: u64) -> LookResult<u64> {
         let args = *self.args;
         match (option, i) {
             // SECCOMP_MODE_FILTER.
@@ -137,7 +137,7 @@ impl Visitor<'_> {
         }
     }
 
-    fn set_sockopt(&mut self, addr: u64) -> Look<u64> {
+    fn set_sockopt(&mut self, addr: u64) -> LookResult<u64> {
         let [_, level, name, ..] = *self.args;
         let kernel = self.put(addr, self.int(4), false);
         match (level, name) {
@@ -149,7 +149,7 @@ impl Visitor<'_> {
         }
     }
 
-    fn get_sockopt(&mut self, addr: u64) -> Look<u64> {
+    fn get_sockopt(&mut self, addr: u64) -> LookResult<u64> {
         let [_, level, name, ..] = *self.args;
         let at = self.args[4];
         let bytes = if at == 0 { 0 } else { (self.word32(at)? as i32).max(0) as u64 };

@@ -4,20 +4,20 @@
 //! of the manual.
 
 use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
-use crate::system_calls::table::row::Action::{
+use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
+use crate::system_calls::table::row::GateAction::{
     self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, LeaveTrapBytes, Limits,
     LockWhenUsed, Make, MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone,
     SendSignal, SharedFutex, SignalAction, SignalMask, SignalReturn, Vfork,
 };
-use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
 use crate::system_calls::table::row::Layout::{
     ArchPrctl, Caps, CloneArgs, Fsconfig, FutexTimeout, FutexWord, GetSockopt, HandleIn, HandleOut, Iocbs, Ioctl,
     IovIn, IovOut, IovRemote, LandlockRule, Listed, MmsgIn, MmsgOut, MountId, MqNotify, MsgIn, MsgOut, Opaque,
     PerfAttr, Prctl, SetSockopt, SignalStack, SigsetPair, Sized, Strings, TwoWaiters, Waiters, XattrIn, XattrOut,
 };
 use crate::system_calls::table::row::Len::{Arg as By, At, Bits, Bytes, Count, Int, Pages, Plus, Times, TimesLong};
-use crate::system_calls::table::row::Waits::{Interrupted, No};
-use crate::system_calls::table::row::{Mask, Row, Timeout, Transfer};
+use crate::system_calls::table::row::MayWait::{Interrupted, No};
+use crate::system_calls::table::row::{CallRow, Mask, Timeout, Transfer};
 
 const STAT: u32 = 144;
 /// Also `struct timeval`.
@@ -54,17 +54,17 @@ const MAP_FIXED: u32 = libc::MAP_FIXED as u32;
 const PAGES: Arg = Mapped(1, 0, 0);
 
 /// Guarded code reaches shared memory by it.
-const GS: Action = if cfg!(feature = "guard") { Action::KeepGs } else { Make };
+const GS: GateAction = if cfg!(feature = "guard") { GateAction::KeepGs } else { Make };
 /// There a stack in shared memory faults.
-const ALTERNATE: Action = if cfg!(feature = "guard") { Action::KeepAlternateStack } else { Make };
+const ALTERNATE: GateAction = if cfg!(feature = "guard") { GateAction::KeepAlternateStack } else { Make };
 const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
 const SHM_EXEC: u32 = libc::SHM_EXEC as u32;
 
 /// Builds a row: number, name, arguments (those that are left out are numbers, or do not exist); actions, see [`actions`]; other columns that differ from those
-/// of [`Row::PLAIN`].
+/// of [`CallRow::PLAIN`].
 macro_rules! call {
     ($nr:literal $name:ident $(, $arg:expr)* $(; [$($action:expr),+])? $(; $($column:ident: $value:expr),+)?) => {
-        Row {
+        CallRow {
             nr: $nr,
             name: stringify!($name),
             args: arguments(&[$($arg),*]),
@@ -75,11 +75,11 @@ macro_rules! call {
 }
 
 /// What the gate does with several nodes, with one, on the thread of `tempest.h`, and in a child of `vfork`; or in the first three alike.
-const fn actions(list: &[Action]) -> Row {
+const fn actions(list: &[GateAction]) -> CallRow {
     match *list {
-        [several, one, tempest, child] => Row { several, one, tempest, child, ..Row::PLAIN },
-        [all] => Row { several: all, one: all, tempest: all, ..Row::PLAIN },
-        _ => Row::PLAIN,
+        [several, one, tempest, child] => CallRow { several, one, tempest, child, ..CallRow::PLAIN },
+        [all] => CallRow { several: all, one: all, tempest: all, ..CallRow::PLAIN },
+        _ => CallRow::PLAIN,
     }
 }
 
@@ -94,13 +94,13 @@ const fn arguments(list: &[Arg]) -> [Arg; 6] {
 }
 
 /// The row of a call.
-pub fn row(nr: i64) -> &'static Row {
-    CALLS.binary_search_by_key(&nr, |call| call.nr).map_or(&Row::UNKNOWN, |i| &CALLS[i])
+pub fn row(nr: i64) -> &'static CallRow {
+    CALLS.binary_search_by_key(&nr, |call| call.nr).map_or(&CallRow::UNKNOWN, |i| &CALLS[i])
 }
 
 /// The table, by ascending number.
 #[rustfmt::skip]
-pub const CALLS: &[Row] = &[
+pub const CALLS: &[CallRow] = &[
     call!(0 read, Num, Out(Count(2))),
     call!(1 write, Num, In(Count(2)); prompt: true, transfer: Transfer::Bytes),
     call!(2 open, Str; [OpenLibrary(0)]),

@@ -19,7 +19,7 @@ const WORDS: usize = if COPIED { 1 << 15 } else { 0 };
 pub const BYTES: usize = 8 * WORDS;
 
 /// The memory of one call's copies.
-pub struct Copies {
+pub struct CallCopies {
     words: [u64; WORDS],
     used: usize,
     written: Option<Written>,
@@ -57,13 +57,13 @@ impl Structure {
 
 /// What makes a look at a call one that asks what the kernel is given.
 pub struct Given<'a> {
-    pub copies: &'a mut Copies,
+    pub copies: &'a mut CallCopies,
     /// The kernel's address of the program's memory.
     pub address: &'a dyn Fn(u64) -> u64,
 }
 
-impl Copies {
-    pub const EMPTY: Copies = Copies { words: [0; WORDS], used: 0, written: None };
+impl CallCopies {
+    pub const EMPTY: CallCopies = CallCopies { words: [0; WORDS], used: 0, written: None };
 
     /// Another call.
     pub fn clear(&mut self) {

@@ -16,8 +16,8 @@ use crate::memory::access_control::program::in_segment;
 use crate::system_calls::table::by_command::ARCH_SET_GS;
 use crate::system_calls::table::calls::row;
 use crate::system_calls::table::copies::{self, Given};
-use crate::system_calls::table::row::{Arg, Row};
-use crate::system_calls::table::visitor::{Look, Range, Shared, Stop, Visitor, keep_pages_out};
+use crate::system_calls::table::row::{Arg, CallRow};
+use crate::system_calls::table::visitor::{CallRange, LookResult, LookStop, Shared, Visitor, keep_pages_out};
 use core::fmt;
 
 /// A pointer into the segment that the gate cannot prepare, or to pages of the runtime that the call would change.
@@ -58,7 +58,7 @@ impl fmt::Display for Unsupported {
 
 impl Visitor<'_> {
     /// What the kernel is given for the argument.
-    fn argument(&mut self, i: usize, kind: Arg) -> Look<u64> {
+    fn argument(&mut self, i: usize, kind: Arg) -> LookResult<u64> {
         let addr = self.args[i];
         Ok(match kind {
             Arg::Num => addr,
@@ -69,7 +69,7 @@ impl Visitor<'_> {
                 if !is_hint {
                     self.keep_out(addr)?;
                     if self.shared == Shared::Segment {
-                        keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(Stop::At)?;
+                        keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(LookStop::At)?;
                     }
                 }
                 addr
@@ -99,16 +99,16 @@ impl Visitor<'_> {
 /// # Safety
 /// What `visit` was given and lies in the segment can be read when it returns.
 pub unsafe fn visit(
-    row: &'static Row,
+    row: &'static CallRow,
     nr: i64,
     args: &[u64; 6],
     shared: Shared,
-    visit: &mut dyn FnMut(Range),
+    visit: &mut dyn FnMut(CallRange),
 ) -> Result<(), Unsupported> {
     let mut visitor = Visitor { row, args, shared, found: visit, given: None };
     for (argument, kind) in row.args.iter().enumerate() {
         // A call that the kernel refuses may have been given access to more than it uses; no harm is done.
-        if let Err(Stop::At(addr)) = visitor.argument(argument, *kind) {
+        if let Err(LookStop::At(addr)) = visitor.argument(argument, *kind) {
             return Err(Unsupported { nr, argument, addr, command: row.command(args) });
         }
     }
@@ -123,7 +123,7 @@ pub unsafe fn visit(
 /// # Safety
 /// All that the call touches in the segment can be read.
 pub unsafe fn kernel_arguments(
-    row: &'static Row,
+    row: &'static CallRow,
     nr: i64,
     args: &[u64; 6],
     shared: Shared,
@@ -136,10 +136,10 @@ pub unsafe fn kernel_arguments(
         new[argument] = match visitor.argument(argument, *kind) {
             Ok(kernel) => kernel,
             // Whatever the pointer leads to, the kernel refuses it.
-            Err(Stop::Refused) => visitor.kernel(args[argument]),
+            Err(LookStop::Refused) => visitor.kernel(args[argument]),
             // A number, or no business of this look.
-            Err(Stop::At(_)) => args[argument],
-            Err(Stop::TooLarge) => return Err(TooLarge { nr, argument }),
+            Err(LookStop::At(_)) => args[argument],
+            Err(LookStop::TooLarge) => return Err(TooLarge { nr, argument }),
         };
     }
     Ok(new)

@@ -1,7 +1,7 @@
 //! The columns of the table of calls.
 //!
 //! A row says of a call which memory it touches, what the gate does with it, and how it waits. The rest of the folder carries that out and asks for no
-//! number of a call. A row names what differs from [`Row::PLAIN`] alone.
+//! number of a call. A row names what differs from [`CallRow::PLAIN`] alone.
 //! **Invariant**: all is data. What is done by it stands in [`crate::system_calls::gate`], [`crate::system_calls::execution`] and
 //! [`crate::system_calls::table::memory`].
 
@@ -158,7 +158,7 @@ pub struct Commands {
 /// What the gate does with a call. The first column of actions is that of several nodes, the second that of one node, the third that of the thread which uses
 /// `tempest.h` on one node, the fourth that of a child of `vfork` of several nodes. A forked child has that of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum GateAction {
     /// The program makes it, where its memory may be inaccessible after that has been acquired. One node: the gate is not entered.
     Make,
     /// This error is its result.
@@ -221,7 +221,7 @@ pub enum Action {
 
 /// Whether a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waits {
+pub enum MayWait {
     /// It is not announced: a peer does not call the node out of it. It does not wait, ends or doubles the process, or has done what cannot be undone when it
     /// reports an interruption (`close` has released the descriptor).
     No,
@@ -276,21 +276,21 @@ pub enum Transfer {
 
 /// One row.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct CallRow {
     pub nr: i64,
     pub name: &'static str,
     pub args: [Arg; 6],
     /// The argument that is a command, if it has commands.
     pub command: Option<u8>,
     /// What the gate does with several nodes.
-    pub several: Action,
+    pub several: GateAction,
     /// With one node, and in a forked child.
-    pub one: Action,
+    pub one: GateAction,
     /// On the thread that uses `tempest.h`, with one node.
-    pub tempest: Action,
+    pub tempest: GateAction,
     /// In a child of `vfork`, with several nodes.
-    pub child: Action,
-    pub waits: Waits,
+    pub child: GateAction,
+    pub waits: MayWait,
     /// It returns soon, and programs make it between the creation of two nodes.
     pub prompt: bool,
     pub mask: Mask,
@@ -298,18 +298,18 @@ pub struct Row {
     pub transfer: Transfer,
 }
 
-impl Row {
+impl CallRow {
     /// The program makes the call, which may wait, as it likes.
-    pub const PLAIN: Row = Row {
+    pub const PLAIN: CallRow = CallRow {
         nr: -1,
         name: "unknown",
         args: [Arg::Num; 6],
         command: None,
-        several: Action::Make,
-        one: Action::Make,
-        tempest: Action::Make,
-        child: Action::Make,
-        waits: Waits::Restarted,
+        several: GateAction::Make,
+        one: GateAction::Make,
+        tempest: GateAction::Make,
+        child: GateAction::Make,
+        waits: MayWait::Restarted,
         prompt: false,
         mask: Mask::None,
         timeout: Timeout::None,
@@ -317,11 +317,11 @@ impl Row {
     };
 
     /// A call that is not in the table: every argument must stay out of the segment.
-    pub const UNKNOWN: Row = Row { args: [Arg::Never; 6], ..Row::PLAIN };
+    pub const UNKNOWN: CallRow = CallRow { args: [Arg::Never; 6], ..CallRow::PLAIN };
 
     /// Whether the table has no row for the call.
     pub fn is_unknown(&self) -> bool {
-        self.nr == Row::UNKNOWN.nr
+        self.nr == CallRow::UNKNOWN.nr
     }
 
     /// The command of a call with these arguments, as the kernel sees an `int`.

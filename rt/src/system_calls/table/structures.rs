@@ -6,7 +6,7 @@
 use crate::system_calls::table::calls::{SIGEVENT, TIMESPEC};
 use crate::system_calls::table::copies::{Fields, Structure};
 use crate::system_calls::table::row::Layout;
-use crate::system_calls::table::visitor::{Look, Stop, Visitor};
+use crate::system_calls::table::visitor::{LookResult, LookStop, Visitor};
 
 /// Most elements of an `iovec` array, and of messages in one call, that the kernel accepts (UIO_MAXIOV).
 const IOV_MAX: u64 = 1024;
@@ -52,7 +52,7 @@ enum Buffers {
 
 impl Visitor<'_> {
     /// Follows argument `i`, which is the address of a `layout` or a command's argument. What the kernel is given.
-    pub fn structure(&mut self, i: usize, layout: Layout) -> Look<u64> {
+    pub fn structure(&mut self, i: usize, layout: Layout) -> LookResult<u64> {
         let addr = self.args[i];
         let value = |i: u8| self.args[usize::from(i)];
         match layout {
@@ -98,7 +98,7 @@ impl Visitor<'_> {
         operations.checked_shr(operation as u32).unwrap_or(0) & 1 != 0
     }
 
-    fn strings(&mut self, addr: u64) -> Look<u64> {
+    fn strings(&mut self, addr: u64) -> LookResult<u64> {
         if addr == 0 {
             return Ok(addr); // The kernel takes it for an empty list.
         }
@@ -120,12 +120,12 @@ impl Visitor<'_> {
         Ok(self.end(&list))
     }
 
-    fn vectors(&mut self, addr: u64, count: u64, buffers: Buffers) -> Look<u64> {
+    fn vectors(&mut self, addr: u64, count: u64, buffers: Buffers) -> LookResult<u64> {
         if count == 0 {
             return Ok(self.kernel(addr));
         }
         if count > IOV_MAX {
-            return Err(Stop::Refused);
+            return Err(LookStop::Refused);
         }
         let mut vectors = Structure::at(addr, count * IOVEC_BYTES);
         self.put(addr, count * IOVEC_BYTES, false);
@@ -138,7 +138,7 @@ impl Visitor<'_> {
             for (vector, at) in chunk.iter().zip((done * IOVEC_BYTES..).step_by(IOVEC_BYTES as usize)) {
                 let [base, bytes] = pair(vector);
                 if (bytes as i64) < 0 {
-                    return Err(Stop::Refused);
+                    return Err(LookStop::Refused);
                 }
                 let kernel = match buffers {
                     Buffers::Remote if bytes > 0 => self.keep_out(base)?,
@@ -154,7 +154,7 @@ impl Visitor<'_> {
 
     /// `struct msghdr`, `at` so many bytes of `messages`: name, name length, vectors, their count, control, its length, flags. The kernel writes lengths and
     /// flags back when it receives.
-    fn message(&mut self, messages: &mut Structure, at: u64, receive: bool) -> Look {
+    fn message(&mut self, messages: &mut Structure, at: u64, receive: bool) -> LookResult {
         let addr = messages.addr + at;
         self.put(addr, MSGHDR_BYTES, receive);
         let [name, name_bytes, vectors, count, control, control_bytes, _] = self.words::<7>(addr)?;
@@ -167,14 +167,14 @@ impl Visitor<'_> {
     }
 
     /// One message.
-    fn one_message(&mut self, addr: u64, receive: bool) -> Look<u64> {
+    fn one_message(&mut self, addr: u64, receive: bool) -> LookResult<u64> {
         let mut message = Structure::at(addr, MSGHDR_BYTES);
         self.message(&mut message, 0, receive)?;
         Ok(self.end_written(&message, if receive { RECEIVED } else { &[] }, None))
     }
 
     /// Each element is a `struct msghdr` and a length that the kernel writes.
-    fn messages(&mut self, addr: u64, count: u64, receive: bool) -> Look<u64> {
+    fn messages(&mut self, addr: u64, count: u64, receive: bool) -> LookResult<u64> {
         let count = count.min(IOV_MAX);
         let mut messages = Structure::at(addr, count * MMSGHDR_BYTES);
         for k in 0..count {
@@ -182,14 +182,14 @@ impl Visitor<'_> {
             self.put(addr + at + MSGHDR_BYTES, 4, true);
             match self.message(&mut messages, at, receive) {
                 // The kernel transfers those in front.
-                Err(Stop::Refused) => break,
+                Err(LookStop::Refused) => break,
                 done => done?,
             }
         }
         Ok(self.end_written(&messages, if receive { RECEIVED_MANY } else { SENT_MANY }, Some(count)))
     }
 
-    fn sigset_pair(&mut self, addr: u64) -> Look<u64> {
+    fn sigset_pair(&mut self, addr: u64) -> LookResult<u64> {
         if addr == 0 {
             return Ok(addr);
         }
@@ -200,7 +200,7 @@ impl Visitor<'_> {
         Ok(self.end(&words))
     }
 
-    fn signal_stack(&mut self, addr: u64) -> Look<u64> {
+    fn signal_stack(&mut self, addr: u64) -> LookResult<u64> {
         if addr != 0 {
             // The kernel would write frames there whenever a signal comes.
             let [stack, flags, _] = self.words::<3>(addr)?;
@@ -212,7 +212,7 @@ impl Visitor<'_> {
     }
 
     /// `struct sigevent`: value, signal, kind of notification.
-    fn mq_notify(&mut self, addr: u64) -> Look<u64> {
+    fn mq_notify(&mut self, addr: u64) -> LookResult<u64> {
         let mut event = Structure::at(addr, SIGEVENT.into());
         if addr != 0 {
             self.put(addr, SIGEVENT.into(), false);
@@ -225,7 +225,7 @@ impl Visitor<'_> {
         Ok(self.end(&event))
     }
 
-    fn caps(&mut self, i: usize, addr: u64) -> Look<u64> {
+    fn caps(&mut self, i: usize, addr: u64) -> LookResult<u64> {
         let bytes = if self.word32(self.args[0])? == CAPABILITY_VERSION_1 { 12 } else { 24 };
         // capget writes, capset reads; the first argument of both is the header.
         debug_assert_eq!(i, 1);
@@ -233,7 +233,7 @@ impl Visitor<'_> {
     }
 
     /// A structure that says its size in a word of its own; 0 means `default`.
-    fn sized(&mut self, addr: u64, size_at: u64, default: u64, written: bool) -> Look<u64> {
+    fn sized(&mut self, addr: u64, size_at: u64, default: u64, written: bool) -> LookResult<u64> {
         let bytes = match u64::from(self.word32(size_at)?) {
             0 => default,
             bytes => bytes.min(STRUCT_MAX),
@@ -244,7 +244,7 @@ impl Visitor<'_> {
     }
 
     /// flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup.
-    fn clone_args(&mut self, addr: u64, bytes: u64) -> Look<u64> {
+    fn clone_args(&mut self, addr: u64, bytes: u64) -> LookResult<u64> {
         let mut arguments = Structure::at(addr, bytes.min(STRUCT_MAX));
         let mut words = [[0u8; 8]; CLONE_ARGS_WORDS];
         let known = bytes.min(8 * CLONE_ARGS_WORDS as u64);
@@ -275,7 +275,7 @@ impl Visitor<'_> {
 
     /// `struct iocb`: data, key, flags, operation, descriptor, buffer, bytes, ...: the kernel works on the buffer when the call is over. Its events name the
     /// structure by the address that the kernel was given.
-    fn iocbs(&mut self, addr: u64, count: u64) -> Look<u64> {
+    fn iocbs(&mut self, addr: u64, count: u64) -> LookResult<u64> {
         for k in 0..count.min(STRINGS_MAX) {
             let [iocb] = self.words::<1>(addr + 8 * k)?;
             if cfg!(feature = "guard") {
@@ -291,9 +291,9 @@ impl Visitor<'_> {
     }
 
     /// `struct futex_waitv`: value, word, flags. The kernel knows only this node's copy of a word, so nobody could wake the sleeper.
-    fn waiters(&mut self, addr: u64, count: u64) -> Look<u64> {
+    fn waiters(&mut self, addr: u64, count: u64) -> LookResult<u64> {
         if count > WAITERS_MAX {
-            return Err(Stop::Refused);
+            return Err(LookStop::Refused);
         }
         for k in 0..count {
             let [_, word, _] = self.words::<3>(addr + k * WAITER_BYTES)?;
@@ -303,13 +303,13 @@ impl Visitor<'_> {
     }
 
     /// `struct file_handle`: bytes that follow, type.
-    fn handle(&mut self, addr: u64, written: bool) -> Look<u64> {
+    fn handle(&mut self, addr: u64, written: bool) -> LookResult<u64> {
         let bytes = u64::from(self.word32(addr)?);
         Ok(self.put(addr, HANDLE_HEADER_BYTES + bytes.min(HANDLE_MAX), written))
     }
 
     /// `struct xattr_args`, as large as the sixth argument says: value, bytes, flags.
-    fn xattr(&mut self, addr: u64, written: bool) -> Look<u64> {
+    fn xattr(&mut self, addr: u64, written: bool) -> LookResult<u64> {
         let mut arguments = Structure::at(addr, self.args[5].clamp(16, STRUCT_MAX));
         let [value, bytes] = self.words::<2>(addr)?;
         let kernel = self.put(value, bytes & 0xffff_ffff, written);
@@ -318,7 +318,7 @@ impl Visitor<'_> {
     }
 
     /// Memory whose layout nobody here knows: neither it nor any word of it may lead into the segment.
-    pub fn opaque(&mut self, addr: u64, bytes: u64) -> Look<u64> {
+    pub fn opaque(&mut self, addr: u64, bytes: u64) -> LookResult<u64> {
         if addr == 0 || bytes == 0 {
             return Ok(addr);
         }
@@ -331,7 +331,7 @@ impl Visitor<'_> {
             self.read(at, words[..n].as_flattened_mut())?;
             for word in words[..n].iter().map(|word| u64::from_ne_bytes(*word)) {
                 if self.shared.holds(word) {
-                    return Err(Stop::At(word));
+                    return Err(LookStop::At(word));
                 }
             }
             at += 8 * n as u64;
@@ -340,7 +340,7 @@ impl Visitor<'_> {
     }
 
     /// `struct sock_fprog`: count, address of so many 8-byte instructions.
-    pub fn filter(&mut self, addr: u64) -> Look<u64> {
+    pub fn filter(&mut self, addr: u64) -> LookResult<u64> {
         let mut filter = Structure::at(addr, 16);
         let [count, program] = self.words::<2>(addr)?;
         let kernel = self.put(program, (count & 0xffff) * 8, false);

@@ -4,7 +4,7 @@
 
 use crate::kernel::owned::PerProcess;
 use crate::system_calls::table::calls::CALLS;
-use crate::system_calls::table::row::Action;
+use crate::system_calls::table::row::GateAction;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Numbers below this one are looked up in [`TAKEN`].
@@ -17,7 +17,7 @@ const fn taken() -> [AtomicU32; LIMIT as usize / 32] {
     let mut set = [0; LIMIT as usize / 32];
     let mut i = 0;
     while i < CALLS.len() {
-        if !matches!(CALLS[i].one, Action::Make) {
+        if !matches!(CALLS[i].one, GateAction::Make) {
             set[CALLS[i].nr as usize / 32] |= 1 << (CALLS[i].nr % 32);
         }
         i += 1;

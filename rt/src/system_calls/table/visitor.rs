@@ -11,13 +11,13 @@ use crate::memory::access_control::program::{self, in_segment, runtime_address};
 use crate::memory::segment::{CONTEXTS, TABLE, WINDOW};
 use crate::process::private_stack;
 use crate::system_calls::table::copies::{COPIED, Fields, Given, Structure};
-use crate::system_calls::table::row::{Len, Row};
+use crate::system_calls::table::row::{CallRow, Len};
 use crate::tempest::pages::table::is_user;
 use blizzard_contract::{ALIAS_DISTANCE, BLOCK_BYTES};
 
 /// Memory that a call touches in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct CallRange {
     pub addr: u64,
     pub bytes: u64,
     pub store: bool,
@@ -25,7 +25,7 @@ pub struct Range {
 
 /// Why the look at an argument ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum LookStop {
     /// The kernel will refuse the call: a pointer leads nowhere, a count is out of range.
     Refused,
     /// This pointer into the segment cannot be prepared.
@@ -34,7 +34,7 @@ pub enum Stop {
     TooLarge,
 }
 
-pub type Look<T = ()> = Result<T, Stop>;
+pub type LookResult<T = ()> = Result<T, LookStop>;
 
 /// What the kernel must not map anew at the program's wish: the context pages and the tag table, whose zeros would allow every access, and
 /// the segments with their guards; in guarded code the tags and the segments at their alias, too.
@@ -88,10 +88,10 @@ pub fn keep_stack_out(top: u64, shared: Shared, at: u64, how: &str) {
 
 /// Finds a call's memory and reads its structures.
 pub struct Visitor<'a> {
-    pub row: &'static Row,
+    pub row: &'static CallRow,
     pub args: &'a [u64; 6],
     pub shared: Shared,
-    pub found: &'a mut dyn FnMut(Range),
+    pub found: &'a mut dyn FnMut(CallRange),
     /// Asks what the kernel is given; else all is the program's.
     pub given: Option<Given<'a>>,
 }
@@ -108,15 +108,15 @@ impl Visitor<'_> {
     }
 
     /// Refuses a pointer into the segment.
-    pub fn keep_out(&self, addr: u64) -> Look<u64> {
-        if self.shared.holds(addr) { Err(Stop::At(addr)) } else { Ok(addr) }
+    pub fn keep_out(&self, addr: u64) -> LookResult<u64> {
+        if self.shared.holds(addr) { Err(LookStop::At(addr)) } else { Ok(addr) }
     }
 
     /// The kernel reads these bytes, or with `store` writes them. What it is given.
     pub fn put(&mut self, addr: u64, bytes: u64, store: bool) -> u64 {
         let bytes = bytes.min(TRANSFER_MAX);
         if addr != 0 && self.touches_segment(addr, bytes) {
-            (self.found)(Range { addr, bytes, store });
+            (self.found)(CallRange { addr, bytes, store });
         }
         self.kernel(addr)
     }
@@ -127,10 +127,10 @@ impl Visitor<'_> {
     }
 
     /// Fills `bytes` from the program's memory at `addr`.
-    pub fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Look {
+    pub fn read(&mut self, addr: u64, bytes: &mut [u8]) -> LookResult {
         let n = bytes.len() as u64;
         if addr == 0 {
-            return Err(Stop::Refused);
+            return Err(LookStop::Refused);
         }
         if self.touches_segment(addr, n) {
             self.put(addr, n, false);
@@ -138,26 +138,26 @@ impl Visitor<'_> {
             unsafe { core::ptr::copy_nonoverlapping(runtime_address(addr), bytes.as_mut_ptr(), bytes.len()) };
             return Ok(());
         }
-        program::read(addr, bytes).map_err(|_| Stop::Refused)
+        program::read(addr, bytes).map_err(|_| LookStop::Refused)
     }
 
-    pub fn word32(&mut self, addr: u64) -> Look<u32> {
+    pub fn word32(&mut self, addr: u64) -> LookResult<u32> {
         let mut bytes = [0; 4];
         self.read(addr, &mut bytes)?;
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    pub fn words<const N: usize>(&mut self, addr: u64) -> Look<[u64; N]> {
+    pub fn words<const N: usize>(&mut self, addr: u64) -> LookResult<[u64; N]> {
         let mut words = [[0u8; 8]; N];
         self.read(addr, words.as_flattened_mut())?;
         Ok(words.map(u64::from_ne_bytes))
     }
 
-    pub fn length(&mut self, len: Len) -> Look<u64> {
+    pub fn length(&mut self, len: Len) -> LookResult<u64> {
         Ok(match len {
             Len::Bytes(bytes) => bytes.into(),
             Len::Arg(i) => self.args[usize::from(i)],
-            Len::Count(i) if (self.args[usize::from(i)] as i64) < 0 => return Err(Stop::Refused),
+            Len::Count(i) if (self.args[usize::from(i)] as i64) < 0 => return Err(LookStop::Refused),
             Len::Count(i) => self.args[usize::from(i)],
             Len::Int(i) => self.int(i),
             Len::Times(i, bytes) => self.int(i) * u64::from(bytes),
@@ -201,7 +201,7 @@ impl Visitor<'_> {
     }
 
     /// The pointer `at` so many bytes of a structure leads to `addr`, for which the kernel is given `kernel`.
-    pub fn pointer(&mut self, structure: &mut Structure, at: u64, addr: u64, kernel: u64) -> Look {
+    pub fn pointer(&mut self, structure: &mut Structure, at: u64, addr: u64, kernel: u64) -> LookResult {
         if COPIED && kernel != addr {
             let word = structure.word.map_or_else(|| self.copy(structure), Ok)?;
             structure.word = Some(word);
@@ -213,12 +213,12 @@ impl Visitor<'_> {
     }
 
     /// Copies a structure; the word at which the copy begins.
-    fn copy(&mut self, structure: &Structure) -> Look<usize> {
-        let Some(given) = self.given.take() else { return Err(Stop::Refused) };
+    fn copy(&mut self, structure: &Structure) -> LookResult<usize> {
+        let Some(given) = self.given.take() else { return Err(LookStop::Refused) };
         let copy = given.copies.make(structure.bytes);
         let copied = copy.map(|(word, bytes)| self.read(structure.addr, bytes).map(|()| word));
         self.given = Some(given);
-        copied.unwrap_or(Err(Stop::TooLarge))
+        copied.unwrap_or(Err(LookStop::TooLarge))
     }
 
     /// All pointers of a structure are known: the address that the kernel is given.

@@ -6,7 +6,7 @@
 
 use crate::memory::access_control::program::runtime_address;
 use crate::messages::kinds::id;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::tempest::bulk::channels::{self, BULK, Destination, complete, destination, reject, source};
 use crate::transport::message::Message;
 use blizzard_contract::BLOCK_BYTES;
@@ -16,7 +16,7 @@ use blizzard_protocol::ids::NodeId;
 const WINDOW_BYTES: u64 = 32 << 10;
 
 /// From here on the data comes in messages.
-pub fn ask(host: &mut Host<'_>, at: u64, mut d: Destination) -> bool {
+pub fn ask(host: &mut CallHost<'_>, at: u64, mut d: Destination) -> bool {
     d.asking = true;
     BULK.with(|bulk| {
         bulk.destinations.set(at, d);
@@ -26,7 +26,7 @@ pub fn ask(host: &mut Host<'_>, at: u64, mut d: Destination) -> bool {
     true
 }
 
-fn ask_for_window(host: &mut Host<'_>, at: u64, mut d: Destination) {
+fn ask_for_window(host: &mut CallHost<'_>, at: u64, mut d: Destination) {
     if d.done == d.bytes {
         if d.has_all_pieces() {
             complete(host, at, d);
@@ -41,7 +41,7 @@ fn ask_for_window(host: &mut Host<'_>, at: u64, mut d: Destination) {
 }
 
 /// The destination asks for a window of the buffer.
-pub fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64) {
+pub fn asked(host: &mut CallHost<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64) {
     let source = BULK.with(|bulk| bulk.sources.get(channel));
     let source = source.filter(|s| s.state == source::SENDING && usize::from(s.dest) == from.index());
     let Some(source) = source.filter(|s| bytes <= WINDOW_BYTES && offset <= s.bytes && bytes <= s.bytes - offset)
@@ -63,7 +63,7 @@ pub fn asked(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes
 }
 
 /// A piece of what was asked for.
-pub fn piece(host: &mut Host<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64, message: &Message) {
+pub fn piece(host: &mut CallHost<'_>, from: NodeId, channel: u64, offset: u64, bytes: u64, message: &Message) {
     let found = BULK.with(|bulk| bulk.find(from, channel));
     let expected = |d: &Destination| {
         d.state == destination::FILLING

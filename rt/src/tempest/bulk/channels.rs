@@ -2,12 +2,12 @@
 //!
 //! Input: calls of the program. Output: changed endpoints, callbacks, messages.
 
-use crate::kernel::own_memory::{Queue, Zeroed};
+use crate::kernel::own_memory::{KernelQueue, Zeroed};
 use crate::kernel::owned::PerNode;
 use crate::kernel::sys;
-use crate::memory::region::Context;
+use crate::memory::region::ContextPage;
 use crate::messages::kinds::id;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::invocation::Invocation;
 use crate::tempest::owner::TURN;
@@ -41,7 +41,7 @@ pub mod destination {
 }
 
 #[derive(Clone, Copy)]
-pub struct Source {
+pub struct BulkSource {
     pub state: u8,
     pub dest: u16,
     /// The destination has said so, since the last look or send.
@@ -115,7 +115,7 @@ pub struct Callback {
 }
 
 // SAFETY: integers and flags; zero is a free endpoint.
-unsafe impl Zeroed for Source {}
+unsafe impl Zeroed for BulkSource {}
 // SAFETY: as above.
 unsafe impl Zeroed for Destination {}
 // SAFETY: integers.
@@ -124,9 +124,9 @@ unsafe impl Zeroed for Callback {}
 /// The endpoints of one node.
 pub struct Bulk {
     /// By channel number.
-    pub sources: Queue<Source>,
-    pub destinations: Queue<Destination>,
-    pub callbacks: Queue<Callback>,
+    pub sources: KernelQueue<BulkSource>,
+    pub destinations: KernelQueue<Destination>,
+    pub callbacks: KernelQueue<Callback>,
     /// Destinations that are filling by direct copies, and those that wait for pieces; when the last of these came.
     pub filling: u64,
     pub awaiting: u64,
@@ -135,7 +135,7 @@ pub struct Bulk {
     /// Number of the last transfer that was staged here.
     pub number: u32,
     /// Messages of the only node to itself.
-    own: Queue<Message>,
+    own: KernelQueue<Message>,
     /// The run forbids direct copies, or the kernel has refused them.
     pub refused: bool,
     /// Both ends of a channel have the staging areas.
@@ -144,7 +144,7 @@ pub struct Bulk {
 
 /// Which end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ChannelEnd {
     Source,
     Destination,
 }
@@ -153,15 +153,15 @@ impl Bulk {
     /// Nothing yet. `direct`: data may be copied out of another process's memory; `staged`: it may go through the staging areas.
     pub const fn new(direct: bool, staged: bool) -> Bulk {
         Bulk {
-            sources: Queue::new(),
-            destinations: Queue::new(),
-            callbacks: Queue::new(),
+            sources: KernelQueue::new(),
+            destinations: KernelQueue::new(),
+            callbacks: KernelQueue::new(),
             filling: 0,
             awaiting: 0,
             since: 0,
             staging: None,
             number: 0,
-            own: Queue::new(),
+            own: KernelQueue::new(),
             refused: !direct,
             stages: staged,
         }
@@ -198,7 +198,7 @@ impl Bulk {
         }
     }
 
-    pub fn source(&self, function: &str, dest: NodeId, channel: i32) -> (u64, Source) {
+    pub fn source(&self, function: &str, dest: NodeId, channel: i32) -> (u64, BulkSource) {
         let index = u64::try_from(channel).unwrap_or(u64::MAX);
         match self.sources.get(index).filter(|s| s.state != source::FREE && usize::from(s.dest) == dest.index()) {
             Some(source) => (index, source),
@@ -225,7 +225,7 @@ impl Bulk {
 /// `TPPI_set_channel_src`; `callback`: entry of rewritten code, or 0. Returns the channel's number.
 pub fn set_source(dest: NodeId, callback: u64) -> i32 {
     BULK.with(|bulk| {
-        let new = Source {
+        let new = BulkSource {
             state: source::IDLE,
             dest: dest.index() as u16,
             established: false,
@@ -271,11 +271,11 @@ pub fn next_callback() -> Option<Invocation> {
 }
 
 /// Sends a message about a channel. The only node's to itself wait for [`take_own`].
-pub fn post(host: &mut Host<'_>, to: NodeId, message: Message) {
+pub fn post(host: &mut CallHost<'_>, to: NodeId, message: Message) {
     match host {
-        Host::Node(node) => node.send(to, message),
-        Host::Alone if BULK.with(|bulk| bulk.own.push(message)).is_ok() => {}
-        Host::Alone => process::fail(format_args!("no memory for a message about a channel")),
+        CallHost::Node(node) => node.send(to, message),
+        CallHost::Alone if BULK.with(|bulk| bulk.own.push(message)).is_ok() => {}
+        CallHost::Alone => process::fail(format_args!("no memory for a message about a channel")),
     }
 }
 
@@ -285,7 +285,7 @@ pub fn take_own() -> Option<Message> {
 }
 
 /// Sends a message about a channel that carries nothing else.
-pub fn say(host: &mut Host<'_>, to: NodeId, handler: u16, channel: u64) {
+pub fn say(host: &mut CallHost<'_>, to: NodeId, handler: u16, channel: u64) {
     post(host, to, Message { handler, args: [channel, 0, 0], ..Message::default() });
 }
 
@@ -306,9 +306,9 @@ pub fn is_sending(function: &str, dest: NodeId, channel: i32) -> bool {
 }
 
 /// `TPPI_destroy_channel_src` and `_dst`.
-pub fn destroy(end: End, other: NodeId, channel: i32) {
+pub fn destroy(end: ChannelEnd, other: NodeId, channel: i32) {
     BULK.with(|bulk| match end {
-        End::Source => {
+        ChannelEnd::Source => {
             const NAME: &str = "TPPI_destroy_channel_src";
             let (at, source) = bulk.source(NAME, other, channel);
             if source.state == source::SENDING {
@@ -316,9 +316,9 @@ pub fn destroy(end: End, other: NodeId, channel: i32) {
                     "{NAME}: channel {channel} is still sending (Tempest 1.2.1, section 3.4.3)"
                 ));
             }
-            bulk.sources.set(at, Source { state: source::FREE, ..source });
+            bulk.sources.set(at, BulkSource { state: source::FREE, ..source });
         }
-        End::Destination => {
+        ChannelEnd::Destination => {
             const NAME: &str = "TPPI_destroy_channel_dst";
             let (at, d) = bulk.destination(NAME, other, channel);
             if d.state == destination::FILLING {
@@ -332,15 +332,15 @@ pub fn destroy(end: End, other: NodeId, channel: i32) {
 }
 
 /// The word that belongs to the program at an endpoint (section 3.4.4); `set` replaces it.
-pub fn user_ptr(function: &str, end: End, other: NodeId, channel: i32, set: Option<u64>) -> u64 {
+pub fn user_ptr(function: &str, end: ChannelEnd, other: NodeId, channel: i32, set: Option<u64>) -> u64 {
     BULK.with(|bulk| match end {
-        End::Source => {
+        ChannelEnd::Source => {
             let (at, source) = bulk.source(function, other, channel);
             let user_ptr = set.unwrap_or(source.user_ptr);
-            bulk.sources.set(at, Source { user_ptr, ..source });
+            bulk.sources.set(at, BulkSource { user_ptr, ..source });
             user_ptr
         }
-        End::Destination => {
+        ChannelEnd::Destination => {
             let (at, d) = bulk.destination(function, other, channel);
             let user_ptr = set.unwrap_or(d.user_ptr);
             bulk.destinations.set(at, Destination { user_ptr, ..d });
@@ -349,14 +349,14 @@ pub fn user_ptr(function: &str, end: End, other: NodeId, channel: i32, set: Opti
     })
 }
 
-pub fn reject(host: &mut Host<'_>) {
+pub fn reject(host: &mut CallHost<'_>) {
     if let Some(node) = host.node() {
         node.count(Counter::MessagesRejected);
     }
 }
 
 /// All data is there.
-pub fn complete(host: &mut Host<'_>, at: u64, mut d: Destination) {
+pub fn complete(host: &mut CallHost<'_>, at: u64, mut d: Destination) {
     count_bytes(d.bytes);
     d.state = destination::READY;
     BULK.with(|bulk| {
@@ -373,5 +373,5 @@ fn count_bytes(bytes: u64) {
         return;
     }
     // SAFETY: the context page is mapped for the whole run.
-    unsafe { Context::at(blizzard_contract::CONTEXT_SHARED) }.add(Counter::BulkBytes, bytes);
+    unsafe { ContextPage::at(blizzard_contract::CONTEXT_SHARED) }.add(Counter::BulkBytes, bytes);
 }

@@ -10,7 +10,7 @@ use crate::kernel::sys;
 use crate::links::bugs::has_bug;
 use crate::memory::access_control::program::runtime_address;
 use crate::messages::kinds::id;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::tempest::bulk::channels::{self, BULK, Bulk, Destination, Staging, complete, destination, reject};
 use crate::tempest::bulk::staging::Area;
 use crate::transport::message::Message;
@@ -34,7 +34,7 @@ impl Bulk {
 }
 
 /// Begins to stage the transfer of this node's channel, if no other one is under way; its number, or 0.
-pub fn begin(host: &mut Host<'_>, channel: u64) -> u32 {
+pub fn begin(host: &mut CallHost<'_>, channel: u64) -> u32 {
     let me = host.me();
     let Some(area) = host.node().map(|node| Area::of(&node.region, me)) else { return 0 };
     let number = BULK.with(|bulk| bulk.begin_staging(channel));
@@ -45,7 +45,7 @@ pub fn begin(host: &mut Host<'_>, channel: u64) -> u32 {
 }
 
 /// Stages the next pieces of the transfer that is staged here, as far as there is room.
-pub fn stage(host: &mut Host<'_>, most: u32) {
+pub fn stage(host: &mut CallHost<'_>, most: u32) {
     let me = host.me();
     let Some(area) = host.node().map(|node| Area::of(&node.region, me)) else { return };
     let claims_nothing = host.node().is_some_and(|node| has_bug!(node, StagesWhatIsClaimed));
@@ -74,7 +74,7 @@ pub fn stage(host: &mut Host<'_>, most: u32) {
 }
 
 /// The destination has taken so many pieces.
-pub fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
+pub fn taken(host: &mut CallHost<'_>, from: NodeId, channel: u64, pieces: u64, number: u64) {
     let known = BULK.with(|bulk| {
         let of_sender = bulk.sources.get(channel).is_some_and(|s| usize::from(s.dest) == from.index());
         let staging = bulk.staging.as_mut();
@@ -92,7 +92,7 @@ pub fn taken(host: &mut Host<'_>, from: NodeId, channel: u64, pieces: u64, numbe
 }
 
 /// A piece is in the source's area.
-pub fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
+pub fn staged(host: &mut CallHost<'_>, from: NodeId, channel: u64, piece: u64, number: u64) {
     let area = host.node().map(|node| Area::of(&node.region, from));
     let found = BULK.with(|bulk| bulk.find(from, channel));
     let expected = |d: &Destination| {
@@ -127,7 +127,7 @@ pub fn staged(host: &mut Host<'_>, from: NodeId, channel: u64, piece: u64, numbe
 }
 
 /// Takes over what the sources that keep this node waiting have not staged.
-pub fn take_over(host: &mut Host<'_>) {
+pub fn take_over(host: &mut CallHost<'_>) {
     let Some(region) = host.node().map(|node| node.region) else { return };
     let me = host.me();
     BULK.with(|bulk| {

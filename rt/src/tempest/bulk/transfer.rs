@@ -6,7 +6,7 @@
 use crate::kernel::sys::{self, Errno};
 use crate::memory::access_control::program::{kernel_address, runtime_address};
 use crate::messages::kinds::id;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::bulk::channels::{self, BULK, Destination, NO_LIMIT, complete, destination, reject, source};
 use crate::tempest::bulk::{asked, staged};
@@ -19,7 +19,7 @@ use blizzard_protocol::ids::NodeId;
 /// Bytes that one step copies.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Takes the next piece of the first transfer; false when there is none.
-pub fn step(host: &mut Host<'_>) -> bool {
+pub fn step(host: &mut CallHost<'_>) -> bool {
     let me = host.me();
     if BULK.with(|bulk| bulk.is_starving()) {
         staged::take_over(host);
@@ -91,7 +91,7 @@ fn require_buffer(function: &str, buffer: u64, bytes: i32) -> u64 {
 
 /// `TPPI_set_channel_dst`, with or without notification.
 pub fn set_destination(
-    host: &mut Host<'_>,
+    host: &mut CallHost<'_>,
     src: NodeId,
     channel: i32,
     buffer: (u64, i32),
@@ -140,7 +140,7 @@ pub fn set_destination(
 }
 
 /// `TPPI_channel_send`.
-pub fn send(host: &mut Host<'_>, dest: NodeId, channel: i32, buffer: u64, bytes: i32) {
+pub fn send(host: &mut CallHost<'_>, dest: NodeId, channel: i32, buffer: u64, bytes: i32) {
     const NAME: &str = "TPPI_channel_send";
     let bytes = require_buffer(NAME, buffer, bytes);
     let index = BULK.with(|bulk| {
@@ -162,7 +162,7 @@ pub fn send(host: &mut Host<'_>, dest: NodeId, channel: i32, buffer: u64, bytes:
 }
 
 /// `TPPI_reset_channel`, with or without notification.
-pub fn reset(host: &mut Host<'_>, src: NodeId, channel: i32, notify: bool) {
+pub fn reset(host: &mut CallHost<'_>, src: NodeId, channel: i32, notify: bool) {
     const NAME: &str = "TPPI_reset_channel";
     BULK.with(|bulk| {
         let (at, mut d) = bulk.destination(NAME, src, channel);
@@ -179,7 +179,7 @@ pub fn reset(host: &mut Host<'_>, src: NodeId, channel: i32, notify: bool) {
 }
 
 /// Acts on a message from the channel's other end.
-pub fn deliver(host: &mut Host<'_>, from: NodeId, message: &Message) {
+pub fn deliver(host: &mut CallHost<'_>, from: NodeId, message: &Message) {
     let [channel, a, b] = message.args;
     match message.handler {
         id::BULK_SEND => offered(from, channel, a, message.addr, b),
@@ -238,7 +238,7 @@ fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64, number: u64) {
 }
 
 /// Handles what the only node has sent to itself.
-fn settle(host: &mut Host<'_>) {
+fn settle(host: &mut CallHost<'_>) {
     while let Some(message) = channels::take_own() {
         let me = host.me();
         deliver(host, me, &message);

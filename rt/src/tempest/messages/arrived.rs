@@ -5,14 +5,14 @@
 //! **Invariants**: a handler is named by module and offset ([`crate::libraries::modules`]) and resolved where it runs; a message is believed only when its
 //! slots fit together; handlers run in the order of arrival, each on a whole message, of which it must take every word.
 
-use crate::kernel::own_memory::{Slice, Table};
+use crate::kernel::own_memory::{KernelTable, Slice};
 use crate::kernel::owned::PerNode;
 use crate::kernel::sys;
 use crate::memory::access_control::program::runtime_address;
 use crate::messages::judge::Rejection;
 use crate::messages::kinds::id;
 use crate::node::user_handlers::{HandlerKind, in_message, running};
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::process::tags;
 use crate::tempest::invocation::{Invocation, invoke};
@@ -61,7 +61,7 @@ pub struct Messages {
     current: Current,
     /// By source, and the bytes of each.
     parts: Slice<Part>,
-    bytes: Table<[u64; MAX_MESSAGE_BYTES / 8]>,
+    bytes: KernelTable<[u64; MAX_MESSAGE_BYTES / 8]>,
 }
 
 /// A message at the front of the inbox.
@@ -78,7 +78,7 @@ impl Messages {
             inbox: Inbox::new(),
             current: Current::default(),
             parts: Slice::new(nodes as usize, |_| Part::default())?,
-            bytes: Table::new(nodes.into())?,
+            bytes: KernelTable::new(nodes.into())?,
         })
     }
 
@@ -272,7 +272,7 @@ pub fn answers(dest: NodeId) -> bool {
 
 /// Runs the handler of the current message.
 #[inline]
-pub fn run(host: &mut Host<'_>, message: Arrived) {
+pub fn run(host: &mut CallHost<'_>, message: Arrived) {
     let Arrived { src, bytes, name } = message;
     host.count(Counter::UserMessages);
     let Some(entry) = names::resolve(name) else { refuse_name(src, name) };

@@ -4,12 +4,12 @@
 //! **Invariants**: a message is taken off as a whole, so offsets counted from the front stay right while it is the front one, even when
 //! others are appended; grows by doubling, out of the runtime's own memory.
 
-use crate::kernel::own_memory::Table;
+use crate::kernel::own_memory::KernelTable;
 use crate::kernel::sys;
 
 /// A growing first-in first-out queue of words.
 pub struct Inbox {
-    words: Option<Table<u32>>,
+    words: Option<KernelTable<u32>>,
     capacity: u64,
     head: u64,
     len: u64,
@@ -46,7 +46,7 @@ impl Inbox {
             return Ok(());
         }
         let capacity = (self.len + more).next_power_of_two().max(4096);
-        let mut bigger = Table::new(capacity)?;
+        let mut bigger = KernelTable::new(capacity)?;
         for at in 0..self.len {
             bigger.set(at, self.get(at));
         }

@@ -22,7 +22,7 @@ struct Known {
 const UNKNOWN: Known = Known { key: u64::MAX, value: 0, version: u64::MAX };
 
 /// What is remembered, by the low bits of the key.
-pub struct Names {
+pub struct HandlerNames {
     names: [Known; PLACES],
     entries: [Known; PLACES],
 }
@@ -43,16 +43,16 @@ fn learn(known: &mut Known, key: u64, look_up: fn(&Modules, u64) -> Option<u64>)
     Some(value)
 }
 
-impl Names {
-    pub const fn new() -> Names {
-        Names { names: [UNKNOWN; PLACES], entries: [UNKNOWN; PLACES] }
+impl HandlerNames {
+    pub const fn new() -> HandlerNames {
+        HandlerNames { names: [UNKNOWN; PLACES], entries: [UNKNOWN; PLACES] }
     }
 }
 
-static NAMES: PerNode<Names> = PerNode::new(&TURN);
+static NAMES: PerNode<HandlerNames> = PerNode::new(&TURN);
 
 pub fn start() {
-    NAMES.init(Names::new());
+    NAMES.init(HandlerNames::new());
 }
 
 /// The name of the function at `address`; `None` when that is no rewritten code.

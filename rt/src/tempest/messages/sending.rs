@@ -12,10 +12,10 @@
 //! **Invariants**: a handler is named by module and offset ([`crate::libraries::modules`]) and resolved where it runs; a message is believed only when its
 //! slots fit together; handlers run in the order of arrival, each on a whole message, of which it must take every word.
 
-use crate::links::instruments::{self, Step};
+use crate::links::instruments::{self, MissStep};
 use crate::messages::kinds::id;
 use crate::node::user_handlers::in_handler;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::process::process;
 use crate::process::tags;
 use crate::tempest::invocation::remind;
@@ -86,7 +86,7 @@ fn check_item(function: &str, item: &SendItem) -> usize {
 
 /// `TPPI_send_*`: sends a message of those items.
 #[inline]
-pub fn send(host: &mut Host<'_>, dest: u32, function: u64, items: &[SendItem]) {
+pub fn send(host: &mut CallHost<'_>, dest: u32, function: u64, items: &[SendItem]) {
     const NAME: &str = "TPPI_send";
     let dest = require_node_of(host, NAME, dest);
     let Some(name) = names::of(function) else { refuse_function(function) };
@@ -105,7 +105,7 @@ fn refuse_function(function: u64) -> ! {
 
 /// Puts a body together and sends it.
 #[inline(never)]
-fn send_body(host: &mut Host<'_>, dest: NodeId, name: u64, items: &[SendItem]) {
+fn send_body(host: &mut CallHost<'_>, dest: NodeId, name: u64, items: &[SendItem]) {
     const NAME: &str = "TPPI_send";
     let mut bytes = 0;
     let mut forwarded = 0;
@@ -157,11 +157,11 @@ fn words_of(items: &[SendItem]) -> Option<[u64; FIRST_LINE / 8]> {
 
 /// Sends a message of one cache line. False, and nothing is sent, when it is for this node itself or there is no room in the ring.
 #[inline]
-fn send_in_line(host: &mut Host<'_>, dest: NodeId, name: u64, words: [u64; 4]) -> bool {
+fn send_in_line(host: &mut CallHost<'_>, dest: NodeId, name: u64, words: [u64; 4]) -> bool {
     let Some(node) = host.node().filter(|node| node.me != dest) else { return false };
     instruments::boundary(&node.context);
     let sent = node.transport.send_line(dest, id::USER, name, words, urgency(dest));
-    instruments::stamp(&node.context, Step::Sent);
+    instruments::stamp(&node.context, MissStep::Sent);
     sent
 }
 
@@ -176,7 +176,7 @@ fn urgency(dest: NodeId) -> Urgency {
 ///
 /// # Safety
 /// The item was checked, and there is room at `to`.
-unsafe fn append(host: &mut Host<'_>, item: &SendItem, to: *mut u8) -> usize {
+unsafe fn append(host: &mut CallHost<'_>, item: &SendItem, to: *mut u8) -> usize {
     // SAFETY: the lengths are those that `check_item` returned; sources are the program's mapped memory.
     unsafe {
         match item.kind {
@@ -212,14 +212,14 @@ unsafe fn append(host: &mut Host<'_>, item: &SendItem, to: *mut u8) -> usize {
 ///
 /// # Safety
 /// The program's memory at `from`; room at `to`.
-unsafe fn read_region(host: &mut Host<'_>, from: u64, to: *mut u8, bytes: usize) {
+unsafe fn read_region(host: &mut CallHost<'_>, from: u64, to: *mut u8, bytes: usize) {
     let mut at = from;
     let end = from + bytes as u64;
     while at < end {
         let next = if table::is_coherent(at) { ((at | (BLOCK_BYTES - 1)) + 1).min(end) } else { end };
         if table::is_coherent(at) && !tags::block_accessible(at, false) {
             match host {
-                Host::Node(node) if !in_handler() => {
+                CallHost::Node(node) if !in_handler() => {
                     node.end_last_access();
                     node.access(at, next - at, false, false);
                 }
@@ -233,7 +233,7 @@ unsafe fn read_region(host: &mut Host<'_>, from: u64, to: *mut u8, bytes: usize)
 }
 
 /// Sends a body, or queues it when it is for this node itself.
-fn deliver(host: &mut Host<'_>, dest: NodeId, name: u64, body: &[u8]) {
+fn deliver(host: &mut CallHost<'_>, dest: NodeId, name: u64, body: &[u8]) {
     let limit = settings().buffer_bytes;
     if dest == host.me() {
         let waiting = arrived::waiting_bytes();
@@ -250,7 +250,7 @@ fn deliver(host: &mut Host<'_>, dest: NodeId, name: u64, body: &[u8]) {
     }
     let kind = urgency(dest);
     slots(name, body, |slot| node.send_as(dest, slot, kind));
-    instruments::stamp(&node.context, Step::Sent);
+    instruments::stamp(&node.context, MissStep::Sent);
 }
 
 #[cold]

@@ -6,7 +6,7 @@
 //! access to it enters the runtime. **Invariants**: only mapped pages have memory; unmapping gives it back and leaves zeros;
 //! the number of mapped pages stays below the run's limit.
 
-use crate::kernel::own_memory::{Table, Zeroed};
+use crate::kernel::own_memory::{KernelTable, Zeroed};
 use crate::kernel::owned::PerNode;
 use crate::kernel::print;
 use crate::kernel::sys;
@@ -37,8 +37,8 @@ pub struct Page {
 unsafe impl Zeroed for Page {}
 
 /// The page table.
-pub struct Pages {
-    table: Table<Page>,
+pub struct PageTable {
+    table: KernelTable<Page>,
     mapped: u64,
     limit: u64,
     /// A line has said that there is no room.
@@ -53,10 +53,10 @@ const fn is_page(addr: u64) -> bool {
     is_user(addr) && addr.is_multiple_of(PAGE_BYTES)
 }
 
-impl Pages {
+impl PageTable {
     /// No page is mapped; at most `limit` can be. The segment has been mapped.
-    pub fn new(limit: u64) -> sys::Result<Pages> {
-        Ok(Pages { table: Table::new(USER_BYTES >> PAGE_SHIFT)?, mapped: 0, limit, said: false })
+    pub fn new(limit: u64) -> sys::Result<PageTable> {
+        Ok(PageTable { table: KernelTable::new(USER_BYTES >> PAGE_SHIFT)?, mapped: 0, limit, said: false })
     }
 
     /// The mapped page that holds `addr`.
@@ -101,7 +101,7 @@ impl Pages {
         if core::mem::replace(&mut self.said, true) {
             return;
         }
-        let Pages { mapped, limit, .. } = *self;
+        let PageTable { mapped, limit, .. } = *self;
         let free = limit.saturating_sub(mapped) * PAGE_BYTES;
         if mapped >= limit {
             print::warning(format_args!(
@@ -168,21 +168,21 @@ fn discard(addr: u64) {
 }
 
 impl Page {
-    /// A page as [`Pages::map`] takes it; `None` when the mode is none.
+    /// A page as [`PageTable::map`] takes it; `None` when the mode is none.
     pub fn new(mode: u32, home: u32, usr_ptr: u64) -> Option<Page> {
         ((mode as usize) < PAGE_MODES).then_some(Page { usr_ptr, home, mode: mode as u16, mapped: 0 })
     }
 }
 
 /// The node's page table.
-pub static PAGES: PerNode<Pages> = PerNode::new(&TURN);
+pub static PAGES: PerNode<PageTable> = PerNode::new(&TURN);
 
 /// Makes the table.
 ///
 /// # Errors
 /// The kernel's, when it gives no address space.
 pub fn start(limit: u64) -> sys::Result<()> {
-    PAGES.init(Pages::new(limit)?);
+    PAGES.init(PageTable::new(limit)?);
     Ok(())
 }
 

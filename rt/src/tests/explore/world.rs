@@ -9,13 +9,13 @@ use crate::memory::tags::Space;
 use crate::node::access::Lane;
 use crate::node::node::Node;
 use crate::node::waiting::Entered;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::sync::collective::Collective;
 use crate::system_calls::call_memory;
-use crate::system_calls::table::visitor::Range;
+use crate::system_calls::table::visitor::CallRange;
 use crate::tempest::bulk::channels;
 use crate::tempest::bulk::transfer;
-use crate::tempest::owner::Settings;
+use crate::tempest::owner::TempestSettings;
 use crate::tests::explore::search::Found;
 use crate::tests::statics::Statics;
 use crate::transport::delaying::fiber::{self, Fiber};
@@ -282,7 +282,9 @@ impl World {
         let mut copies = copies.into_iter();
         let actors = (0..model.nodes).map(|_| Actor {
             copy: UnsafeCell::new(copies.next()),
-            statics: model.bulk.then(|| Statics::new(Settings { pages: 1, ..Settings::DEFAULT }, model.nodes)),
+            statics: model
+                .bulk
+                .then(|| Statics::new(TempestSettings { pages: 1, ..TempestSettings::DEFAULT }, model.nodes)),
             status: Cell::new(Status::Looks),
             choice: Cell::new(Choice::GoOn),
             history: Cell::new(0),
@@ -574,7 +576,7 @@ impl Program<'_> {
             assert_eq!(channels::set_source(to, 0), 0);
         } else if self.me() == to {
             let buffer = (self.buffer(1).as_ptr() as u64, BULK_BYTES as i32);
-            transfer::set_destination(&mut Host::Node(self.node()), from, 0, buffer, 0, false);
+            transfer::set_destination(&mut CallHost::Node(self.node()), from, 0, buffer, 0, false);
         }
     }
 
@@ -739,7 +741,7 @@ impl Program<'_> {
             Op::Release => self.node().release(),
             Op::BulkSend => self.call(|node| {
                 let to = NodeId::new(BULK[1]).expect("a node's number");
-                transfer::send(&mut Host::Node(node), to, 0, self.buffer(0).as_ptr() as u64, BULK_BYTES as i32);
+                transfer::send(&mut CallHost::Node(node), to, 0, self.buffer(0).as_ptr() as u64, BULK_BYTES as i32);
             }),
             Op::BulkWait => self.call(|node| {
                 let from = NodeId::new(BULK[0]).expect("a node's number");
@@ -756,7 +758,7 @@ impl Program<'_> {
     fn system_call(&self, ranges: &[(usize, bool)], value: u64) {
         let all = || {
             let words = |&(variable, store): &(usize, bool)| {
-                self.world.variables[variable].iter().map(move |&addr| (variable, Range { addr, bytes: 8, store }))
+                self.world.variables[variable].iter().map(move |&addr| (variable, CallRange { addr, bytes: 8, store }))
             };
             ranges.iter().flat_map(words)
         };
@@ -796,12 +798,12 @@ impl Program<'_> {
 /// The memory of a call, as `system_calls/gate/own_memory.rs` has that of the process's node.
 struct Gate<'a>(&'a Program<'a>);
 
-impl call_memory::Memory for Gate<'_> {
-    fn is_accessible(&mut self, range: &Range) -> bool {
+impl call_memory::CallMemory for Gate<'_> {
+    fn is_accessible(&mut self, range: &CallRange) -> bool {
         self.0.node().is_accessible(range.addr, range.bytes, range.store)
     }
 
-    fn require(&mut self, range: &Range) {
+    fn require(&mut self, range: &CallRange) {
         self.0.node().miss(range.addr, range.bytes, range.store, false);
     }
 

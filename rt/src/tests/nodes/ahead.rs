@@ -1,7 +1,7 @@
 //! Requests ahead of misses that repeat, with several nodes in one process.
 
 use crate::memory::homes::PAGE_BYTES;
-use crate::sync::op::Type;
+use crate::sync::op::WordType;
 use crate::tests::nodes::common::{COPYING, Program, run_blocks, run_shaped, run_under, sum};
 use crate::tests::nodes::prelude::*;
 use blizzard_contract::{BLOCK_BYTES, LOOK_AHEAD};
@@ -205,7 +205,7 @@ fn hints_about_one_block_leave_nobody_waiting() {
                     program.back_edge();
                 }
                 program.barrier();
-                let all = program.call(|node| node.collective_word(sum(Type::U64), added));
+                let all = program.call(|node| node.collective_word(sum(WordType::U64), added));
                 assert_eq!(program.load(word), all);
             });
         }

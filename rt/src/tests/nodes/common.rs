@@ -8,12 +8,12 @@ use crate::memory::homes::{Attributes, PAGE_BYTES, Placement};
 use crate::memory::region::testing::TestRegion;
 use crate::node::access::Lane;
 use crate::node::user_handlers;
-use crate::sync::op::{Combine, Op, Reduction, Type};
+use crate::sync::op::{Op, Reduction, WordCombine, WordType};
 use crate::tempest::owner;
 use crate::tests::nodes::prelude::*;
 use crate::tests::statics::Statics;
 use crate::transport::control;
-use crate::transport::delaying::network::{self, Settings};
+use crate::transport::delaying::network::{self, NetworkSettings};
 use crate::transport::delaying::schedule;
 use crate::transport::stage;
 use blizzard_contract::{self as contract, BLOCK_BYTES, SEGMENT_BASE, node_phase};
@@ -59,15 +59,15 @@ pub enum Way {
     /// All on one thread, from a seed, over rings.
     Rings(u64),
     /// The same, over the transport of tests.
-    Delaying(Settings),
+    Delaying(NetworkSettings),
 }
 
 pub const SEGMENT_BYTES: u64 = 32 << 20;
 /// More nodes than the flat form of a collective takes, and more than there are processors.
 pub const TREE_NODES: u32 = 11;
 
-pub fn sum(of: Type) -> Collective {
-    Collective::Reduce(Reduction { combine: Combine::Sum, of })
+pub fn sum(of: WordType) -> Collective {
+    Collective::Reduce(Reduction { combine: WordCombine::Sum, of })
 }
 
 /// One node's program.
@@ -219,7 +219,7 @@ pub fn run_in<R: Send>(
         }),
         Way::Rings(seed) => run_staged(region, seed, &run),
         Way::Delaying(settings) => {
-            let network = network::Shared::new(nodes as usize, settings);
+            let network = network::SharedNetwork::new(nodes as usize, settings);
             network::set_current(Some(network.clone()));
             let results = run_staged(region, settings.seed, &run);
             network::set_current(None);
@@ -234,7 +234,7 @@ pub fn run_in<R: Send>(
 /// Runs the nodes of a region on this thread; each has its state of `tempest.h`.
 pub fn run_staged<R>(region: Region, seed: u64, run: &dyn Fn(u32) -> Result<R, String>) -> Vec<Result<R, String>> {
     let nodes = region.header().nodes as usize;
-    let settings = owner::Settings { pages: 1, ..owner::Settings::of(region.header()) };
+    let settings = owner::TempestSettings { pages: 1, ..owner::TempestSettings::of(region.header()) };
     let statics: Vec<_> = (0..nodes).map(|_| Statics::new(settings, nodes as u32)).collect();
     let results: Vec<_> = (0..nodes).map(|_| RefCell::new(None)).collect();
     let before = |number: usize| {
@@ -496,8 +496,8 @@ pub fn reductions_give_every_node_the_same_bits() {
         let float = 0.1 * (me + 1) as f64 * 1e15f64.powi(me as i32 % 2);
         (0..50)
             .map(|round| {
-                let whole = program.call(|node| node.collective_word(sum(Type::U64), me + round));
-                (whole, program.call(|node| node.collective_word(sum(Type::F64), float.to_bits())))
+                let whole = program.call(|node| node.collective_word(sum(WordType::U64), me + round));
+                (whole, program.call(|node| node.collective_word(sum(WordType::F64), float.to_bits())))
             })
             .collect::<Vec<_>>()
     });

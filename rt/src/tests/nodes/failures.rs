@@ -2,7 +2,7 @@
 
 use crate::memory::homes::PAGE_BYTES;
 use crate::messages::kinds;
-use crate::sync::op::{Op, Type};
+use crate::sync::op::{Op, WordType};
 use crate::tests::nodes::common::*;
 use crate::tests::nodes::prelude::*;
 use blizzard_contract::SEGMENT_BASE;
@@ -35,7 +35,7 @@ pub fn misuse_ends_the_run_with_one_clear_error() {
             {
                 program.pass();
             }
-            program.call(|node| node.collective_word(sum(Type::U64), 1));
+            program.call(|node| node.collective_word(sum(WordType::U64), 1));
         }),
         ("bz_unlock: node 1 unlocks a lock that node 0 holds", |program| {
             if program.me() == 0 {
@@ -58,8 +58,8 @@ pub fn misuse_ends_the_run_with_one_clear_error() {
         ("node 1 uses a lock that was never made", |program| {
             if program.me() == 1 {
                 let home = NodeId::new(0).unwrap();
-                let lock =
-                    crate::sync::handle::Handle { kind: crate::sync::handle::Kind::Lock, home, index: 5 }.encode();
+                let lock = crate::sync::handle::Handle { kind: crate::sync::handle::HandleKind::Lock, home, index: 5 }
+                    .encode();
                 program.call(|node| node.lock(lock));
             }
         }),

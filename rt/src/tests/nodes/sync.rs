@@ -1,7 +1,7 @@
 //! The utility library with several nodes: collectives in trees, group barriers, events, counters, remote writes.
 
 use crate::memory::homes::PAGE_BYTES;
-use crate::sync::op::{Combine, Op, Reduction, Type};
+use crate::sync::op::{Op, Reduction, WordCombine, WordType};
 use crate::tests::nodes::common::*;
 use crate::tests::nodes::prelude::*;
 
@@ -11,10 +11,11 @@ pub fn reductions_of_vectors_go_through_a_tree() {
         let me = program.me();
         let mut results = Vec::new();
         for round in 0..200u64 {
-            for combine in [Combine::Sum, Combine::Min, Combine::Max] {
-                let of = if round % 2 == 0 { Type::U64 } else { Type::F64 };
-                let word =
-                    |k: u64| if of == Type::U64 { (me + 3) * (k + round) } else { ((me + k) as f64 / 3.0).to_bits() };
+            for combine in [WordCombine::Sum, WordCombine::Min, WordCombine::Max] {
+                let of = if round % 2 == 0 { WordType::U64 } else { WordType::F64 };
+                let word = |k: u64| {
+                    if of == WordType::U64 { (me + 3) * (k + round) } else { ((me + k) as f64 / 3.0).to_bits() }
+                };
                 let mut words: Vec<u64> = (0..1 + round % 8).map(word).collect();
                 program.call(|node| node.collective(Collective::Reduce(Reduction { combine, of }), &mut words));
                 results.push(words);

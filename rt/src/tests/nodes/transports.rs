@@ -3,7 +3,7 @@
 //! All nodes run on one thread. A test that fails says with which seed; the environment variable `BLIZZARD_SEED` repeats that one.
 
 use crate::memory::homes::PAGE_BYTES;
-use crate::process::host::Host;
+use crate::process::host::CallHost;
 use crate::sync::op::Op;
 use crate::tempest::bulk::{channels, transfer};
 use crate::tempest::messages::{arrived, sending};
@@ -12,7 +12,7 @@ use crate::tests::nodes::failures::*;
 use crate::tests::nodes::prelude::*;
 use crate::tests::nodes::sync::*;
 use crate::transport::control;
-use crate::transport::delaying::network::Settings;
+use crate::transport::delaying::network::NetworkSettings;
 use crate::transport::patience::Wait;
 use blizzard_contract as contract;
 use blizzard_contract::STAGE_PIECE_BYTES;
@@ -25,13 +25,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const LONGEST_NS: [u64; 3] = [2_000, 50_000, 1_000_000];
 
 fn delaying(seed: u64) -> Way {
-    Way::Delaying(Settings { longest_ns: LONGEST_NS[seed as usize % 3], ..Settings::new(seed) })
+    Way::Delaying(NetworkSettings { longest_ns: LONGEST_NS[seed as usize % 3], ..NetworkSettings::new(seed) })
 }
 
 /// The same with little room and with messages about blocks that overtake each other, as only some protocols bear.
 fn overtaking(seed: u64) -> Way {
     let Way::Delaying(settings) = delaying(seed) else { return Way::Threads };
-    Way::Delaying(Settings { overtaking: true, ..settings })
+    Way::Delaying(NetworkSettings { overtaking: true, ..settings })
 }
 
 /// Runs a test on that transport with so many seeds.
@@ -182,7 +182,7 @@ unsafe extern "C" fn on_numbers(from: u32, bytes: i32) {
     let number = COME.with_borrow(|come| come[RUNNING.get()][from as usize].len() as u32);
     assert!(words.iter().copied().eq(body(number)), "message {number} of node {from}");
     COME.with_borrow_mut(|come| come[RUNNING.get()][from as usize].push(number));
-    sending::send(&mut Host::Node(here()), from, on_answer as *const () as u64, &[word(number)]);
+    sending::send(&mut CallHost::Node(here()), from, on_answer as *const () as u64, &[word(number)]);
 }
 
 unsafe extern "C" fn on_answer(_from: u32, _bytes: i32) {
@@ -221,7 +221,7 @@ fn messages_of_programs_arrive_once_and_in_order() {
             for to in (0..PROGRAMS as u32).filter(|&to| to as usize != me) {
                 let items: Vec<_> = body(number).map(word).collect();
                 let function = on_numbers as *const () as u64;
-                program.call(|node| sending::send(&mut Host::Node(node), to, function, &items));
+                program.call(|node| sending::send(&mut CallHost::Node(node), to, function, &items));
             }
             program.call(|node| node.fetch_op(Op::Add, words + 64 * u64::from(number % 4), 1, 0));
             program.back_edge();
@@ -256,7 +256,7 @@ fn bulk_data_arrive_whole() {
             let channel = channels::set_source(next, on_sent as *const () as u64);
             program.call(|node| {
                 transfer::set_destination(
-                    &mut Host::Node(node),
+                    &mut CallHost::Node(node),
                     before,
                     channel,
                     (arriving_at as u64, bytes as i32),
@@ -265,7 +265,7 @@ fn bulk_data_arrive_whole() {
                 );
             });
             program.barrier();
-            program.call(|node| transfer::send(&mut Host::Node(node), next, channel, sent_at as u64, bytes as i32));
+            program.call(|node| transfer::send(&mut CallHost::Node(node), next, channel, sent_at as u64, bytes as i32));
             program.call(|node| node.wait_running_handlers(Wait::Other, || channels::is_ready(before, channel)));
             // SAFETY: as above.
             let right = content(before.index())
@@ -273,9 +273,9 @@ fn bulk_data_arrive_whole() {
                 .all(|(at, byte)| unsafe { arriving_at.add(at).read_volatile() } == byte);
             assert!(right, "{bytes} bytes from node {} to node {me}", before.index());
             program.barrier();
-            channels::destroy(channels::End::Destination, before, channel);
+            channels::destroy(channels::ChannelEnd::Destination, before, channel);
             program.call(|node| node.wait_running_handlers(Wait::Other, || ANSWERED.get()[me] as usize > round));
-            channels::destroy(channels::End::Source, next, channel);
+            channels::destroy(channels::ChannelEnd::Source, next, channel);
         }
         program.barrier();
     });
@@ -297,7 +297,10 @@ fn a_node_that_falls_silent_is_named() {
         PROTOCOL.set(protocol);
         for seed in 0..20 {
             let silent = NodeId::new(seed as u32 % 3).unwrap();
-            WAY.set(Way::Delaying(Settings { silent: Some((silent, 5 + 9 * seed)), ..Settings::new(seed) }));
+            WAY.set(Way::Delaying(NetworkSettings {
+                silent: Some((silent, 5 + 9 * seed)),
+                ..NetworkSettings::new(seed)
+            }));
             let endings = run_with(3, 2, 16, |program| {
                 let words = program.shared(PAGE_BYTES);
                 for round in 0..2000 {

@@ -3,8 +3,8 @@
 //! Input: messages, the region's context pages. Output: [`Ends`] of a pair, [`Own`] of a node. All nodes run on one thread, one at a time: so nobody is ever unsure,
 //! and a doorbell is set when its owner goes on ([`crate::transport::delaying::schedule`]).
 
-use crate::memory::region::{Context, Region};
-use crate::transport::delaying::network::{self, Shared};
+use crate::memory::region::{ContextPage, Region};
+use crate::transport::delaying::network::{self, SharedNetwork};
 use crate::transport::interface::{Head, PeerState, Station, Urgency, Wire};
 use crate::transport::message::{Message, Traffic};
 use blizzard_contract::activity;
@@ -18,12 +18,12 @@ pub fn is_wanted() -> bool {
 
 /// One node's end.
 pub struct Ends {
-    network: Shared,
+    network: SharedNetwork,
     me: NodeId,
     other: NodeId,
     sent: u32,
     taken: u32,
-    context: Context,
+    context: ContextPage,
 }
 
 impl Ends {
@@ -91,7 +91,7 @@ impl Wire for Ends {
 }
 
 /// A node's own context page.
-pub struct Own(Context);
+pub struct Own(ContextPage);
 
 impl Own {
     pub fn open(region: &Region, me: NodeId) -> Own {

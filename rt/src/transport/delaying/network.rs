@@ -15,7 +15,7 @@ use std::vec::Vec;
 
 /// What the network of a test does.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct NetworkSettings {
     pub seed: u64,
     /// The longest time that a message takes on a usual pair; on a slow one it takes 16 times as long.
     pub longest_ns: u64,
@@ -27,9 +27,9 @@ pub struct Settings {
     pub silent: Option<(NodeId, u64)>,
 }
 
-impl Settings {
-    pub const fn new(seed: u64) -> Settings {
-        Settings { seed, longest_ns: 20_000, overtaking: false, room: 128, silent: None }
+impl NetworkSettings {
+    pub const fn new(seed: u64) -> NetworkSettings {
+        NetworkSettings { seed, longest_ns: 20_000, overtaking: false, room: 128, silent: None }
     }
 }
 
@@ -79,7 +79,7 @@ struct Pair {
 
 /// All that is under way.
 pub struct Network {
-    settings: Settings,
+    settings: NetworkSettings,
     random: Random,
     nodes: usize,
     pairs: Vec<Pair>,
@@ -91,21 +91,21 @@ pub struct Network {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<SharedNetwork>> = const { RefCell::new(None) };
 }
 
 /// A network, by all who use it.
 #[derive(Clone)]
-pub struct Shared(Arc<Mutex<Network>>);
+pub struct SharedNetwork(Arc<Mutex<Network>>);
 
-impl Shared {
+impl SharedNetwork {
     /// One between so many nodes.
-    pub fn new(nodes: usize, settings: Settings) -> Shared {
+    pub fn new(nodes: usize, settings: NetworkSettings) -> SharedNetwork {
         let mut random = Random::new(settings.seed);
         let mut pair = || Pair { is_slow: random.below(4) == 0, ..Pair::default() };
         let pairs = (0..nodes * nodes).map(|_| pair()).collect();
         let (sent, last_seen) = (std::vec![0; nodes], None);
-        Shared(Arc::new(Mutex::new(Network { settings, random, nodes, pairs, sent, last_seen, overtaken: 0 })))
+        SharedNetwork(Arc::new(Mutex::new(Network { settings, random, nodes, pairs, sent, last_seen, overtaken: 0 })))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Network> {
@@ -114,12 +114,12 @@ impl Shared {
 }
 
 /// The network of the nodes that this thread makes, if they are to have one.
-pub fn current() -> Option<Shared> {
+pub fn current() -> Option<SharedNetwork> {
     CURRENT.with_borrow(Clone::clone)
 }
 
 /// From here on the nodes that this thread makes have that network, or none.
-pub fn set_current(network: Option<Shared>) {
+pub fn set_current(network: Option<SharedNetwork>) {
     CURRENT.set(network);
 }
 
@@ -139,7 +139,7 @@ impl Network {
 
     /// Takes a message; false when too many are under way.
     pub fn send(&mut self, from: NodeId, to: NodeId, traffic: Traffic, message: Message) -> bool {
-        let Settings { longest_ns, overtaking, room, .. } = self.settings;
+        let NetworkSettings { longest_ns, overtaking, room, .. } = self.settings;
         if self.pair(from, to).queue.len() >= room {
             return false;
         }

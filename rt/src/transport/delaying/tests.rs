@@ -1,6 +1,6 @@
 //! What the network of tests does to messages.
 
-use crate::transport::delaying::network::{Random, Settings, Shared};
+use crate::transport::delaying::network::{NetworkSettings, Random, SharedNetwork};
 use crate::transport::message::{Message, Traffic};
 use crate::transport::stage::{self, Director, Look};
 use blizzard_protocol::ids::NodeId;
@@ -25,11 +25,11 @@ impl Director for Clock {
 }
 
 /// What node 0 receives of 200 messages that nodes 1 and 2 send by turns, in this order: sender and number.
-fn received(settings: Settings) -> Vec<(u32, u64)> {
+fn received(settings: NetworkSettings) -> Vec<(u32, u64)> {
     let clock = Clock(Cell::new(1));
     // SAFETY: taken back below.
     unsafe { stage::set_director(Some(&raw const clock as *const dyn Director)) };
-    let network = Shared::new(3, settings);
+    let network = SharedNetwork::new(3, settings);
     let node = |number| NodeId::new(number).unwrap();
     let mut all = Vec::new();
     for number in 0..100 {
@@ -54,7 +54,7 @@ fn received(settings: Settings) -> Vec<(u32, u64)> {
 #[test]
 fn pairs_keep_their_order_and_overtake_each_other() {
     for seed in 0..50 {
-        let settings = Settings { room: 100, ..Settings::new(seed) };
+        let settings = NetworkSettings { room: 100, ..NetworkSettings::new(seed) };
         let all = received(settings);
         assert_eq!(all, received(settings), "the same seed, the same order");
         for from in [1, 2] {
@@ -64,7 +64,7 @@ fn pairs_keep_their_order_and_overtake_each_other() {
         }
         let sent = (0..100).flat_map(|number| [(1, number), (2, number)]);
         assert!(!all.iter().copied().eq(sent), "seed {seed}: nothing overtakes");
-        let mut overtaking = received(Settings { overtaking: true, ..settings });
+        let mut overtaking = received(NetworkSettings { overtaking: true, ..settings });
         assert_ne!(overtaking, all, "seed {seed}");
         overtaking.sort_unstable();
         assert_eq!(overtaking.len(), 200);
@@ -76,13 +76,13 @@ fn pairs_keep_their_order_and_overtake_each_other() {
 #[test]
 fn a_silent_node_is_not_heard() {
     let silent = Some((NodeId::new(2).unwrap(), 10));
-    let all = received(Settings { room: 100, silent, ..Settings::new(1) });
+    let all = received(NetworkSettings { room: 100, silent, ..NetworkSettings::new(1) });
     assert_eq!([1, 2].map(|from| all.iter().filter(|(sender, _)| *sender == from).count()), [100, 10]);
 }
 
 #[test]
 fn there_is_room_for_so_many() {
-    let network = Shared::new(2, Settings { room: 3, ..Settings::new(0) });
+    let network = SharedNetwork::new(2, NetworkSettings { room: 3, ..NetworkSettings::new(0) });
     let [from, to] = [0, 1].map(|number| NodeId::new(number).unwrap());
     let sent: Vec<bool> = (0..5).map(|_| network.lock().send(from, to, Traffic::Other, Message::default())).collect();
     assert_eq!(sent, [true, true, true, false, false]);

@@ -42,7 +42,7 @@ pub struct Company {
 
 /// What one look has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PeersSeen {
     /// Who has something to do runs, as far as can be seen.
     Runs,
     /// A peer has something to do and no processor, or this node had none, or nobody has anything to do.
@@ -59,7 +59,7 @@ impl Company {
     }
 
     /// A look at the peers: their numbers and what they show. `first`: of this wait.
-    pub fn look(&mut self, first: bool, peers: impl Iterator<Item = (usize, PeerState)>) -> Found {
+    pub fn look(&mut self, first: bool, peers: impl Iterator<Item = (usize, PeerState)>) -> PeersSeen {
         let own_ns = sys::processor_time_ns(sys::OWN_PROCESS).unwrap_or(0);
         self.judge(first, own_ns, peers, sys::processor_time_ns)
     }
@@ -70,7 +70,7 @@ impl Company {
         own_ns: u64,
         peers: impl Iterator<Item = (usize, PeerState)>,
         time_of: impl Fn(u32) -> Option<u64>,
-    ) -> Found {
+    ) -> PeersSeen {
         if first {
             self.wait = self.wait.wrapping_add(1);
             self.began_ns = own_ns;
@@ -99,7 +99,7 @@ impl Company {
             }
             asked += 1;
             let Some(time_ns) = Some(peer.pid).filter(|&pid| pid != sys::OWN_PROCESS).and_then(&time_of) else {
-                return Found::Waits;
+                return PeersSeen::Waits;
             };
             seen.time_ns = time_ns;
             if first || before.wait != self.wait || before.time_ns == 0 {
@@ -107,10 +107,10 @@ impl Company {
             }
             let its = time_ns.saturating_sub(before.time_ns);
             if !is_like(own, its) {
-                return Found::Waits;
+                return PeersSeen::Waits;
             }
         }
-        if busy == 0 { Found::Waits } else { Found::Runs }
+        if busy == 0 { PeersSeen::Waits } else { PeersSeen::Runs }
     }
 }
 
@@ -129,9 +129,9 @@ mod tests {
     }
 
     /// Looks at one peer after the times of the first and the second; what the last look says.
-    fn last(looks: &[(u64, u64, PeerState)]) -> Found {
+    fn last(looks: &[(u64, u64, PeerState)]) -> PeersSeen {
         let mut company = Company::new(2).unwrap();
-        let mut found = Found::Waits;
+        let mut found = PeersSeen::Waits;
         for (at, &(own, its, peer)) in looks.iter().enumerate() {
             found = company.judge(at == 0, own, [(1, peer)].into_iter(), |_| Some(its));
         }
@@ -141,43 +141,43 @@ mod tests {
     #[test]
     fn a_peer_that_computes_beside_this_node_runs() {
         let looks = [(1_000_000, 5_000_000, running(3)), (1_012_000, 5_012_000, running(3))];
-        assert_eq!(last(&looks[..1]), Found::Runs, "nothing is known yet");
-        assert_eq!(last(&looks), Found::Runs);
+        assert_eq!(last(&looks[..1]), PeersSeen::Runs, "nothing is known yet");
+        assert_eq!(last(&looks), PeersSeen::Runs);
     }
 
     #[test]
     fn a_peer_without_a_processor_waits() {
-        assert_eq!(last(&[(1_000_000, 5_000_000, running(3)), (1_012_000, 5_000_000, running(3))]), Found::Waits);
+        assert_eq!(last(&[(1_000_000, 5_000_000, running(3)), (1_012_000, 5_000_000, running(3))]), PeersSeen::Waits);
         let spinning = PeerState { doing: activity::SPINNING, ..running(3) };
-        assert_eq!(last(&[(1_000_000, 5_000_000, spinning), (1_012_000, 5_000_100, spinning)]), Found::Waits);
+        assert_eq!(last(&[(1_000_000, 5_000_000, spinning), (1_012_000, 5_000_100, spinning)]), PeersSeen::Waits);
     }
 
     #[test]
     fn a_node_that_lost_its_processor_sees_it_by_its_peers() {
-        assert_eq!(last(&[(1_000_000, 5_000_000, running(3)), (1_012_000, 8_000_000, running(3))]), Found::Waits);
+        assert_eq!(last(&[(1_000_000, 5_000_000, running(3)), (1_012_000, 8_000_000, running(3))]), PeersSeen::Waits);
     }
 
     #[test]
     fn a_peer_that_looks_is_seen_by_its_beat() {
         let spinning = |beat| PeerState { doing: activity::SPINNING, ..running(beat) };
-        assert_eq!(last(&[(1_000_000, 5_000_000, spinning(3)), (1_012_000, 5_000_000, spinning(9))]), Found::Runs);
+        assert_eq!(last(&[(1_000_000, 5_000_000, spinning(3)), (1_012_000, 5_000_000, spinning(9))]), PeersSeen::Runs);
     }
 
     #[test]
     fn sleepers_say_nothing_but_one_that_was_woken() {
         let asleep = |is_rung| PeerState { doing: activity::SLEEPING, is_rung, ..running(3) };
-        assert_eq!(last(&[(1_000_000, 0, asleep(false))]), Found::Waits);
-        assert_eq!(last(&[(1_000_000, 0, asleep(true)), (1_012_000, 0, asleep(true))]), Found::Runs);
-        assert_eq!(last(&[(1_000_000, 0, asleep(true)), (1_200_000, 0, asleep(true))]), Found::Waits);
+        assert_eq!(last(&[(1_000_000, 0, asleep(false))]), PeersSeen::Waits);
+        assert_eq!(last(&[(1_000_000, 0, asleep(true)), (1_012_000, 0, asleep(true))]), PeersSeen::Runs);
+        assert_eq!(last(&[(1_000_000, 0, asleep(true)), (1_200_000, 0, asleep(true))]), PeersSeen::Waits);
     }
 
     #[test]
     fn what_was_seen_in_another_wait_counts_for_nothing() {
         let mut company = Company::new(2).unwrap();
         let mut look = |first, own, its| company.judge(first, own, [(1, running(3))].into_iter(), |_| Some(its));
-        assert_eq!(look(true, 1_000_000, 1_000_000), Found::Runs);
+        assert_eq!(look(true, 1_000_000, 1_000_000), PeersSeen::Runs);
         // It slept for a second, and this node computed.
-        assert_eq!(look(true, 900_000_000, 1_000_500), Found::Runs);
-        assert_eq!(look(false, 900_012_000, 1_012_500), Found::Runs);
+        assert_eq!(look(true, 900_000_000, 1_000_500), PeersSeen::Runs);
+        assert_eq!(look(false, 900_012_000, 1_012_500), PeersSeen::Runs);
     }
 }

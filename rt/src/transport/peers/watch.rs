@@ -1,7 +1,7 @@
 //! What a node that waits sees of its peers.
 //!
 //! Purpose: a node that is asleep in code without polls is called, one that is dead or stopped is found. Input: what a peer shows of its life ([`PeerState`]), again
-//! and again. Output: a [`Verdict`].
+//! and again. Output: a [`PeerVerdict`].
 
 use crate::transport::interface::PeerState;
 use blizzard_contract::activity;
@@ -40,7 +40,7 @@ pub struct Silent {
 
 /// What is to be done about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PeerVerdict {
     Nothing,
     /// Its doorbell is unanswered: look again after so long and, if that is said, call it.
     Unanswered {
@@ -55,28 +55,28 @@ pub enum Verdict {
 
 /// What this node has seen of a peer's life, in times of its [`Attention`].
 #[derive(Clone, Copy, Default)]
-pub struct Watch {
+pub struct PeerWatch {
     /// The peer's beat when last looked at, and since when it has stood there although the peer owes one.
     beat: u32,
     owed_since_ns: u64,
     called_ns: u64,
 }
 
-impl Watch {
+impl PeerWatch {
     /// A look at the peer. A node owes a beat while it waits for messages itself, and while its doorbell is set. `limit_ms`: 0 for none.
-    pub fn look(&mut self, peer: PeerState, now: u64, limit_ms: u64) -> Verdict {
+    pub fn look(&mut self, peer: PeerState, now: u64, limit_ms: u64) -> PeerVerdict {
         let PeerState { doing, is_rung, beat, pid, .. } = peer;
         let owes = is_rung || matches!(doing, activity::SPINNING | activity::SLEEPING);
         if !owes || beat != self.beat || doing == activity::GONE || pid == 0 {
-            *self = Watch { beat, owed_since_ns: now, ..*self };
-            return Verdict::Nothing;
+            *self = PeerWatch { beat, owed_since_ns: now, ..*self };
+            return PeerVerdict::Nothing;
         }
         let owed_for = now.saturating_sub(self.owed_since_ns);
         if limit_ms != 0 && owed_for / 1_000_000 >= limit_ms {
-            return Verdict::Silent { for_ms: owed_for / 1_000_000 };
+            return PeerVerdict::Silent { for_ms: owed_for / 1_000_000 };
         }
         if !is_rung || !matches!(doing, activity::RUNNING | activity::KERNEL | activity::CALLED) {
-            return Verdict::Nothing;
+            return PeerVerdict::Nothing;
         }
         // Less and less often: a node that computes answers at its next poll in any case.
         let pause_ns = CALL_EVERY_NS.max(owed_for / 2);
@@ -84,7 +84,7 @@ impl Watch {
         if call {
             self.called_ns = now;
         }
-        Verdict::Unanswered { call, again_ns: if cfg!(feature = "guard") { pause_ns } else { CALL_EVERY_NS } }
+        PeerVerdict::Unanswered { call, again_ns: if cfg!(feature = "guard") { pause_ns } else { CALL_EVERY_NS } }
     }
 }
 

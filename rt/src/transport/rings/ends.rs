@@ -3,7 +3,7 @@
 //! Input: the region; messages. Output: [`Ends`] of what is between two nodes, [`Own`] of a node: its context page.
 
 use crate::kernel::sys;
-use crate::memory::region::{Context, Region};
+use crate::memory::region::{ContextPage, Region};
 use crate::transport::interface::{Head, PeerState, Station, Urgency, Wire};
 use crate::transport::message::{Message, Traffic};
 use crate::transport::rings::doorbell::{Doorbell, Word};
@@ -20,7 +20,7 @@ pub const fn is_wanted() -> bool {
 /// Two rings, the shuttle, and the peer's context page.
 pub struct Ends {
     link: Link,
-    context: Context,
+    context: ContextPage,
 }
 
 impl Ends {
@@ -106,7 +106,7 @@ impl Wire for Ends {
 }
 
 /// A node's own context page.
-pub struct Own(Context);
+pub struct Own(ContextPage);
 
 impl Own {
     pub fn open(region: &Region, me: NodeId) -> Own {
@@ -175,18 +175,18 @@ impl Station for Own {
     }
 }
 
-fn doorbell_of(context: &Context) -> Doorbell<'_, AtomicU32> {
+fn doorbell_of(context: &ContextPage) -> Doorbell<'_, AtomicU32> {
     Doorbell { poll: context.poll(), state: context.activity() }
 }
 
 /// Tells a node of what was published.
-pub fn wake(context: &Context) {
+pub fn wake(context: &ContextPage) {
     doorbell_of(context).ring(|| call(context.pid().load(Ordering::Relaxed)));
 }
 
 /// Interrupts a node that computes and has not answered its doorbell.
 #[cold]
-pub fn interrupt(context: &Context) {
+pub fn interrupt(context: &ContextPage) {
     doorbell_of(context).interrupt(|| call(context.pid().load(Ordering::Relaxed)));
 }
 

@@ -7,12 +7,12 @@
 
 use crate::transport::interface::Head;
 use crate::transport::message::{Message, ORDER, Traffic};
-use crate::transport::rings::ring::{Consumer, Mapped, Memory, Producer};
+use crate::transport::rings::ring::{Consumer, MappedRing, Producer, RingMemory};
 use crate::transport::rings::shuttle::Shuttle;
 use blizzard_protocol::ids::Data;
 
 /// One node's end of everything between it and another one.
-pub struct Link<M = Mapped> {
+pub struct Link<M = MappedRing> {
     out: Producer<M>,
     into: Consumer<M>,
     shuttle: Shuttle<M>,
@@ -21,19 +21,19 @@ pub struct Link<M = Mapped> {
     unshuttled: u32,
 }
 
-impl Link<Mapped> {
+impl Link<MappedRing> {
     /// This node's end, of fresh (zeroed) rings; `is_first` at the node with the lower number.
     ///
     /// # Safety
     /// Both rings' memory stays mapped while the end is used, and this is the only end of its kind.
     pub unsafe fn new(out: *mut u8, into: *mut u8, slots: u32, is_first: bool) -> Link {
         // SAFETY: passed on from the caller.
-        let (out, into) = unsafe { (Mapped::new(out), Mapped::new(into)) };
+        let (out, into) = unsafe { (MappedRing::new(out), MappedRing::new(into)) };
         Link::over(out, into, slots, is_first)
     }
 }
 
-impl<M: Memory + Clone> Link<M> {
+impl<M: RingMemory + Clone> Link<M> {
     /// The end with those two rings.
     pub fn over(out: M, into: M, slots: u32, is_first: bool) -> Link<M> {
         let shuttle = Shuttle::over(if is_first { out.clone() } else { into.clone() }, is_first);
@@ -143,7 +143,7 @@ pub(crate) mod testing {
 
     use super::*;
 
-    impl<M: Memory + Clone> Link<M> {
+    impl<M: RingMemory + Clone> Link<M> {
         pub fn send_message(&mut self, message: &Message) -> bool {
             let data = (message.length != 0).then_some(&message.data);
             match message.traffic() {

@@ -40,7 +40,7 @@ const DATA_WORD: u64 = 8;
 /// The memory of a ring: words at byte offsets, each always used with the same size.
 ///
 /// A trait, so that the code below also runs in a model checker (`tests`).
-pub trait Memory {
+pub trait RingMemory {
     fn load_u32(&self, offset: u64, order: Ordering) -> u32;
     fn store_u32(&self, offset: u64, value: u32, order: Ordering);
     fn load_u64(&self, offset: u64, order: Ordering) -> u64;
@@ -55,17 +55,17 @@ pub trait Memory {
 
 /// The region's memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Mapped {
+pub struct MappedRing {
     base: u64,
 }
 
-impl Mapped {
+impl MappedRing {
     /// The ring at `base`.
     ///
     /// # Safety
     /// Its memory stays mapped while this is used.
-    pub unsafe fn new(base: *mut u8) -> Mapped {
-        Mapped { base: base as u64 }
+    pub unsafe fn new(base: *mut u8) -> MappedRing {
+        MappedRing { base: base as u64 }
     }
 
     #[inline(always)]
@@ -82,7 +82,7 @@ impl Mapped {
     }
 }
 
-impl Memory for Mapped {
+impl RingMemory for MappedRing {
     #[inline(always)]
     fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
         self.u32_at(offset).load(order)
@@ -126,7 +126,7 @@ impl Memory for Mapped {
 
 /// Writes the head of a slot at that offset, and publishes the slot by its sequence number.
 #[inline(always)]
-pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: Head, sequence: u32) {
+pub fn store_head<M: RingMemory>(memory: &M, slot: u64, incarnation: u32, head: Head, sequence: u32) {
     // Word 0 holds the sequence number and the incarnation: the upper half first, the sequence number to publish.
     memory.store_u32(slot + 4, incarnation, Ordering::Relaxed);
     for (word, value) in (1..).zip(head) {
@@ -138,7 +138,7 @@ pub fn store_head<M: Memory>(memory: &M, slot: u64, incarnation: u32, head: Head
 
 /// Copies the head of a slot out whose sequence number has been seen.
 #[inline(always)]
-pub fn load_head<M: Memory>(memory: &M, slot: u64, message: &mut Message) {
+pub fn load_head<M: RingMemory>(memory: &M, slot: u64, message: &mut Message) {
     let incarnation = memory.load_u32(slot + 4, Ordering::Relaxed);
     let mut head = [0; HEAD_WORDS];
     for (word, value) in (1..).zip(&mut head) {
@@ -154,7 +154,7 @@ struct Ring<M> {
     mask: u64,
 }
 
-impl<M: Memory> Ring<M> {
+impl<M: RingMemory> Ring<M> {
     #[inline]
     fn slot(&self, index: u64) -> u64 {
         RING_HEADER_BYTES + (index & self.mask) * SLOT_BYTES
@@ -174,7 +174,7 @@ pub struct Producer<M> {
     consumed: u64,
 }
 
-impl<M: Memory + Clone> Producer<M> {
+impl<M: RingMemory + Clone> Producer<M> {
     /// The only sending end of the fresh (zeroed) ring in that memory.
     pub fn over(memory: M, slots: u32) -> Producer<M> {
         Producer { ring: Ring { memory, mask: u64::from(slots) - 1 }, next: 0, consumed: 0 }
@@ -258,7 +258,7 @@ pub struct Consumer<M> {
     run_before: u64,
 }
 
-impl<M: Memory> Consumer<M> {
+impl<M: RingMemory> Consumer<M> {
     /// The only receiving end of the ring in that memory.
     pub fn over(memory: M, slots: u32) -> Consumer<M> {
         let (ring, part) = (Ring { memory, mask: u64::from(slots) - 1 }, u64::from(slots).div_ceil(PUBLISHED_PARTS));
@@ -341,13 +341,13 @@ pub(crate) mod testing {
 
     use super::*;
 
-    impl<M: Memory + Clone> Producer<M> {
+    impl<M: RingMemory + Clone> Producer<M> {
         pub fn send_message(&mut self, message: &Message) -> bool {
             self.send(message.incarnation, message.head(), (message.length != 0).then_some(&message.data), false)
         }
     }
 
-    impl<M: Memory> Consumer<M> {
+    impl<M: RingMemory> Consumer<M> {
         pub fn receive(&mut self) -> Option<Message> {
             if !self.is_ready() {
                 self.publish_all();
@@ -365,10 +365,10 @@ mod tests {
     use super::*;
     use blizzard_contract::BLOCK_BYTES;
 
-    fn ring(slots: u32) -> (Producer<Mapped>, Consumer<Mapped>, Vec<[u64; 16]>) {
+    fn ring(slots: u32) -> (Producer<MappedRing>, Consumer<MappedRing>, Vec<[u64; 16]>) {
         let mut memory = vec![[0u64; 16]; 2 + slots as usize];
         // SAFETY: the vector is returned too, and its storage does not move.
-        let mapped = unsafe { Mapped::new(memory.as_mut_ptr().cast::<u8>()) };
+        let mapped = unsafe { MappedRing::new(memory.as_mut_ptr().cast::<u8>()) };
         (Producer::over(mapped, slots), Consumer::over(mapped, slots), memory)
     }
 

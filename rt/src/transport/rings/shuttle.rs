@@ -18,7 +18,7 @@
 
 use crate::transport::interface::Head;
 use crate::transport::message::{HEAD_WORDS, LINE_BYTES, Message};
-use crate::transport::rings::ring::{Memory, load_head, store_head};
+use crate::transport::rings::ring::{RingMemory, load_head, store_head};
 use blizzard_protocol::ids::Data;
 use core::sync::atomic::Ordering;
 
@@ -35,7 +35,7 @@ pub struct Shuttle<M> {
     seen: u32,
 }
 
-impl<M: Memory> Shuttle<M> {
+impl<M: RingMemory> Shuttle<M> {
     /// An end over fresh (zeroed) memory; one of the two ends is the first.
     pub fn over(memory: M, is_first: bool) -> Shuttle<M> {
         Shuttle { memory, own: is_first.into(), seen: 0 }

@@ -9,7 +9,7 @@ use crate::transport::interface::Urgency;
 use crate::transport::message::{FIRST_OTHER, HEAD_WORDS, LINE_BYTES, Message};
 use crate::transport::rings::doorbell::{Doorbell, Word};
 use crate::transport::rings::link::Link;
-use crate::transport::rings::ring::{Consumer, Memory, Producer};
+use crate::transport::rings::ring::{Consumer, Producer, RingMemory};
 use crate::transport::rings::shuttle::HEAD_LINE;
 use blizzard_contract::{RING_HEADER_BYTES, SLOT_BYTES, activity};
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-impl Memory for Shared {
+impl RingMemory for Shared {
     fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
         let order = if self.0.bug == Bug::LookRelaxed { Ordering::Relaxed } else { order };
         self.0.small[&offset].load(order)

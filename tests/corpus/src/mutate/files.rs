@@ -5,7 +5,7 @@
 use crate::one::Variant;
 use blizzard::pipeline;
 use blizzard::read::elf::identify;
-use blizzard::read::image::Kind;
+use blizzard::read::image::ProgramKind;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +78,7 @@ pub fn make(name: &str, folder: &Path) -> Result<File, String> {
     let original = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let options = variant.options();
     let text = |e: blizzard::base::error::Error| e.to_string();
-    let runs = identify(&original, name).map_err(text)? != Kind::Library;
+    let runs = identify(&original, name).map_err(text)? != ProgramKind::Library;
     let rewritten = if runs {
         pipeline::rewrite(&original, name, &options)
     } else {

@@ -10,7 +10,7 @@ pub mod files;
 mod trial;
 
 use crate::report::{self, Circumstances};
-use blizzard::reports::audit::mutation::{Part, Subject, Verdict};
+use blizzard::reports::audit::mutation::{ChangeVerdict, Part, Subject};
 use clap::Args;
 use files::File;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -222,7 +222,7 @@ fn one(
             *lock(&busy[thread]) = None;
             let mut missed = None;
             let mut run = None;
-            if let Ok(Verdict::Harmless(why)) = verdict
+            if let Ok(ChangeVerdict::Harmless(why)) = verdict
                 && let Some(trial) = &trial
                 && trial.wants(why)
             {
@@ -234,12 +234,12 @@ fn one(
             row.places += 1;
             row.run += usize::from(run.is_some());
             match verdict {
-                Ok(Verdict::Found) => row.found += 1,
-                Ok(Verdict::Harmless(why)) => match run.flatten() {
+                Ok(ChangeVerdict::Found) => row.found += 1,
+                Ok(ChangeVerdict::Harmless(why)) => match run.flatten() {
                     Some(how) => missed = Some(describe(change, &format!("not harmless ({why}): {how}"))),
                     None => *row.harmless.entry(why.to_owned()).or_default() += 1,
                 },
-                Ok(Verdict::Missed) => missed = Some(describe(change, "not found, and no rule explains it")),
+                Ok(ChangeVerdict::Missed) => missed = Some(describe(change, "not found, and no rule explains it")),
                 Err(_) => missed = Some(describe(change, "the audit panics")),
             }
             if let Some(text) = missed {

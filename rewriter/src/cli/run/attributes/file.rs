@@ -1,6 +1,6 @@
 //! The text of `--attr`: a rule a line.
 //!
-//! Input: the file, the number of nodes. Output: [`Rules`], or what is wrong with a line. **Invariant**: no two rules are for the same site.
+//! Input: the file, the number of nodes. Output: [`AttributeRules`], or what is wrong with a line. **Invariant**: no two rules are for the same site.
 //!
 //! ```text
 //! # a comment
@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// Which allocations a rule is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Site {
+pub enum AllocSite {
     /// A path's end, and a line.
     Line(String, u32),
     Function(String),
@@ -29,11 +29,11 @@ pub enum Site {
 
 /// A line of the file.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct AttributeRule {
     pub line: usize,
     /// The site, as it is written.
     pub text: String,
-    pub site: Site,
+    pub site: AllocSite,
     /// As it is written.
     pub attributes: String,
     pub row: AllocRule,
@@ -41,9 +41,9 @@ pub struct Rule {
 
 /// The whole file.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct AttributeRules {
     pub file: String,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<AttributeRule>,
 }
 
 /// The protocol that has operations.
@@ -56,12 +56,12 @@ const HOMES: [(&str, u32); 3] = [
     ("slices", alloc_homes::SLICES),
 ];
 
-impl Rules {
+impl AttributeRules {
     /// Reads the file, for a run of so many nodes if that is known.
     ///
     /// # Errors
     /// It cannot be read, or a line of it is none.
-    pub fn read(path: &Path, nodes: Option<u32>) -> Result<Rules> {
+    pub fn read(path: &Path, nodes: Option<u32>) -> Result<AttributeRules> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| {
             let why = match e.kind() {
@@ -70,11 +70,11 @@ impl Rules {
             };
             Error::new(format!("--attr: cannot read {file}: {why}"))
         })?;
-        Rules::parse(file, &text, nodes)
+        AttributeRules::parse(file, &text, nodes)
     }
 
-    fn parse(file: String, text: &str, nodes: Option<u32>) -> Result<Rules> {
-        let mut all = Rules { file, rules: Vec::new() };
+    fn parse(file: String, text: &str, nodes: Option<u32>) -> Result<AttributeRules> {
+        let mut all = AttributeRules { file, rules: Vec::new() };
         for (line, text) in (1..).zip(text.lines()) {
             let rule = rule(line, without_comment(text)).map_err(|what| all.error(line, what))?;
             let Some(rule) = rule else { continue };
@@ -92,10 +92,10 @@ impl Rules {
     /// # Errors
     /// It has not.
     pub fn fit(&self, nodes: u32) -> Result<()> {
-        let is_missing = |rule: &&Rule| rule.row.homes == alloc_homes::NODE && rule.row.node >= nodes;
+        let is_missing = |rule: &&AttributeRule| rule.row.homes == alloc_homes::NODE && rule.row.node >= nodes;
         match self.rules.iter().find(is_missing) {
             None => Ok(()),
-            Some(Rule { line, row, .. }) => {
+            Some(AttributeRule { line, row, .. }) => {
                 Err(self.error(*line, format!("homes=node:{}: the run has {nodes} node(s), numbered from 0", row.node)))
             }
         }
@@ -104,7 +104,7 @@ impl Rules {
     /// The farthest home, and what to say if there is no such node.
     pub fn farthest(&self) -> Option<(u32, Error)> {
         let homes = self.rules.iter().filter(|rule| rule.row.homes == alloc_homes::NODE);
-        let Rule { line, row, .. } = homes.max_by_key(|rule| rule.row.node)?;
+        let AttributeRule { line, row, .. } = homes.max_by_key(|rule| rule.row.node)?;
         Some((row.node, self.error(*line, format!("homes=node:{}: the run has fewer nodes", row.node))))
     }
 
@@ -128,7 +128,7 @@ fn attribute(word: &str) -> Option<(&str, &str)> {
     word.split_once('=').filter(|(name, _)| is_word(name))
 }
 
-fn rule(line: usize, text: &str) -> std::result::Result<Option<Rule>, String> {
+fn rule(line: usize, text: &str) -> std::result::Result<Option<AttributeRule>, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -149,21 +149,23 @@ fn rule(line: usize, text: &str) -> std::result::Result<Option<Rule>, String> {
         set(&mut row, name, value)?;
     }
     let site = site(&name)?;
-    if let Site::Order(nth) = site {
+    if let AllocSite::Order(nth) = site {
         row.nth = nth;
     }
-    Ok(Some(Rule { line, text: name, site, attributes: words[sites..].join(" "), row }))
+    Ok(Some(AttributeRule { line, text: name, site, attributes: words[sites..].join(" "), row }))
 }
 
-fn site(name: &str) -> std::result::Result<Site, String> {
+fn site(name: &str) -> std::result::Result<AllocSite, String> {
     if let Some(number) = name.strip_prefix("alloc ") {
         let number = number.parse().ok().filter(|&number| number > 0);
-        return number.map(Site::Order).ok_or_else(|| format!("{name}: allocations are numbered from 1: `alloc 3`"));
+        return number
+            .map(AllocSite::Order)
+            .ok_or_else(|| format!("{name}: allocations are numbered from 1: `alloc 3`"));
     }
     let line = name.rsplit_once(':').filter(|(file, _)| !file.is_empty() && !file.ends_with(':'));
     Ok(match line.and_then(|(file, line)| Some((file, line.parse().ok()?))) {
-        Some((file, line)) => Site::Line(file.trim_start_matches("./").to_owned(), line),
-        None => Site::Function(name.to_owned()),
+        Some((file, line)) => AllocSite::Line(file.trim_start_matches("./").to_owned(), line),
+        None => AllocSite::Function(name.to_owned()),
     })
 }
 
@@ -249,21 +251,21 @@ pub fn nearest<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> std::result::Result<Vec<Rule>, String> {
-        Rules::parse("r".into(), text, Some(2)).map(|rules| rules.rules).map_err(|error| error.to_string())
+    fn parsed(text: &str) -> std::result::Result<Vec<AttributeRule>, String> {
+        AttributeRules::parse("r".into(), text, Some(2)).map(|rules| rules.rules).map_err(|error| error.to_string())
     }
 
     #[test]
     fn sites_are_lines_functions_and_numbers() {
         let text = "# all\n\n src/a.c:12 block=4096 homes=node:1 # why\nGrid::make(unsigned long) protocol=mcm\nalloc 3 homes=first-touch\n{lambda(int)#1} block=64\na::b block=64\n./x.c:7 block=64";
         let rules = parsed(text).unwrap();
-        let sites: Vec<Site> = rules.iter().map(|rule| rule.site.clone()).collect();
-        let function = |name: &str| Site::Function(name.into());
-        let line = |file: &str, line| Site::Line(file.into(), line);
+        let sites: Vec<AllocSite> = rules.iter().map(|rule| rule.site.clone()).collect();
+        let function = |name: &str| AllocSite::Function(name.into());
+        let line = |file: &str, line| AllocSite::Line(file.into(), line);
         let expected = [
             line("src/a.c", 12),
             function("Grid::make(unsigned long)"),
-            Site::Order(3),
+            AllocSite::Order(3),
             function("{lambda(int)#1}"),
             function("a::b"),
             line("x.c", 7),
@@ -309,11 +311,11 @@ mod tests {
             let told = parsed(text).unwrap_err();
             assert!(told.ends_with(expected) && told.lines().count() == 1, "{text}: {told}");
         }
-        let missing = Rules::read("/nonexistent/rules".as_ref(), None).unwrap_err();
+        let missing = AttributeRules::read("/nonexistent/rules".as_ref(), None).unwrap_err();
         assert!(missing.to_string().starts_with("--attr: cannot read /nonexistent/rules: "));
         let program = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(program.path(), [0x7f, b'E', b'L', b'F', 0xff]).unwrap();
-        let no_text = Rules::read(program.path(), None).unwrap_err().to_string();
+        let no_text = AttributeRules::read(program.path(), None).unwrap_err().to_string();
         assert!(no_text.ends_with(": it is no text; `--attr FILE` takes rules, one a line"), "{no_text}");
     }
 }

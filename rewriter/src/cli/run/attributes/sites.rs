@@ -1,15 +1,15 @@
 //! From sites as people name them to stretches of rewritten code.
 //!
-//! Input: [`Rules`], a rewritten program with its libraries. Output: the table that the nodes read, or which site is none. Looked into are the program, and those of its
+//! Input: [`AttributeRules`], a rewritten program with its libraries. Output: the table that the nodes read, or which site is none. Looked into are the program, and those of its
 //! libraries that have functions of `blizzard.h` or use some. In each stretch of code the innermost function counts first, inlined ones included; of a function its
 //! lines count before its name.
 
 use crate::base::error::{Error, Result};
-use crate::base::memory::Mapped;
-use crate::cli::run::attributes::file::{Rule, Rules, Site, nearest};
+use crate::base::memory::MappedFile;
+use crate::cli::run::attributes::file::{AllocSite, AttributeRule, AttributeRules, nearest};
 use crate::cli::run::attributes::frames;
 use crate::read::rewritten;
-use crate::reports::overhead::symbols::{Symbols, short};
+use crate::reports::overhead::symbols::{FileSymbols, short};
 use crate::reports::places::{function_at, is_client};
 use blizzard_contract::{CLIENT_CODE, FrameRow, RulesHead, SEEN_SITES, SiteRange};
 use object::{Object, ObjectSymbol};
@@ -28,18 +28,18 @@ struct Module {
     /// What names of places are relative to.
     base: u64,
     code: Range<u64>,
-    symbols: Symbols,
+    symbols: FileSymbols,
     rows: BTreeMap<u64, FrameRow>,
 }
 
 /// A function at a place in code, with the line there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct SourceCall {
     pub function: String,
     pub line: Option<(String, u32)>,
 }
 
-impl std::fmt::Display for Call {
+impl std::fmt::Display for SourceCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.line {
             Some((path, line)) => write!(f, "{} ({}:{line})", self.function, file_name(path)),
@@ -64,7 +64,7 @@ struct Seen {
 
 impl Module {
     fn of(path: &Path, is_program: bool) -> Option<Module> {
-        let bytes = File::open(path).and_then(|file| Mapped::of(&file, &path.display().to_string())).ok()?;
+        let bytes = File::open(path).and_then(|file| MappedFile::of(&file, &path.display().to_string())).ok()?;
         let info = rewritten::module_info(&bytes)?;
         let elf = object::File::parse(&*bytes).ok()?;
         let allocates = || {
@@ -76,7 +76,7 @@ impl Module {
         }
         let code = info.code_va..info.code_va + info.code_bytes;
         let rows = frames::rows(&elf, &code);
-        Some(Module { number: info.number(), base: info.new_base_va, code, symbols: Symbols::of(path), rows })
+        Some(Module { number: info.number(), base: info.new_base_va, code, symbols: FileSymbols::of(path), rows })
     }
 
     /// The name of a place, as the nodes have it.
@@ -85,19 +85,19 @@ impl Module {
     }
 
     /// What is executed at a place, the innermost first.
-    fn calls(&self, at: u64) -> Vec<Call> {
+    fn calls(&self, at: u64) -> Vec<SourceCall> {
         let (function, is_function) = function_at(&self.symbols, at);
-        let mut calls: Vec<Call> =
-            self.symbols.inlined_paths(at).into_iter().map(|(function, line)| Call { function, line }).collect();
+        let mut calls: Vec<SourceCall> =
+            self.symbols.inlined_paths(at).into_iter().map(|(function, line)| SourceCall { function, line }).collect();
         let line = calls.pop().and_then(|call| call.line);
         if is_function || line.is_some() {
-            calls.push(Call { function, line });
+            calls.push(SourceCall { function, line });
         }
         calls
     }
 
     /// Adds the stretches of code that have rules.
-    fn add_ranges(&self, rules: &[Rule], seen: &mut Seen, ranges: &mut Vec<SiteRange>) {
+    fn add_ranges(&self, rules: &[AttributeRule], seen: &mut Seen, ranges: &mut Vec<SiteRange>) {
         let borders = self.symbols.borders(self.code.start, self.code.end);
         for (at, &start) in borders.iter().enumerate() {
             let end = borders.get(at + 1).copied().unwrap_or(self.code.end);
@@ -108,7 +108,8 @@ impl Module {
                 let matching = rules.iter().enumerate().filter(|(_, rule)| matches(&rule.site, call));
                 // All of them have been found, though one decides.
                 let matching: Vec<_> = matching.inspect(|(number, _)| _ = seen.matched.insert(*number)).collect();
-                let decides = |(_, rule): &&(usize, &Rule)| (matches!(rule.site, Site::Line(..)), rule.text.len());
+                let decides =
+                    |(_, rule): &&(usize, &AttributeRule)| (matches!(rule.site, AllocSite::Line(..)), rule.text.len());
                 rule = rule.or(matching.iter().max_by_key(decides).map(|(number, _)| *number as u32));
             }
             let is_clients = !calls.is_empty() && calls.iter().all(|call| is_client(&call.function));
@@ -123,7 +124,7 @@ impl Module {
 }
 
 impl Seen {
-    fn add(&mut self, calls: &[Call]) {
+    fn add(&mut self, calls: &[SourceCall]) {
         for call in calls.iter().filter(|call| !is_client(&call.function)) {
             if !self.functions.contains(plain(&call.function)) {
                 self.functions.insert(plain(&call.function).to_owned());
@@ -139,13 +140,13 @@ impl Seen {
     }
 
     /// Why a site is none.
-    fn unknown(&self, rule: &Rule) -> String {
+    fn unknown(&self, rule: &AttributeRule) -> String {
         let near = match &rule.site {
-            Site::Order(_) => None,
-            Site::Line(..) if self.lines.is_empty() => {
+            AllocSite::Order(_) => None,
+            AllocSite::Line(..) if self.lines.is_empty() => {
                 return format!("{}: the program has no lines: compile it with -g", rule.text);
             }
-            Site::Line(file, line) => {
+            AllocSite::Line(file, line) => {
                 let of_file = self.lines.iter().filter(|(path, _)| is_end_of(file, path));
                 let lines = of_file.flat_map(|(_, lines)| lines).min_by_key(|there| there.abs_diff(*line));
                 if let Some(near) = lines {
@@ -153,12 +154,12 @@ impl Seen {
                 }
                 nearest(file, self.lines.keys().map(|path| file_name(path))).map(|file| format!("{file}:{line}"))
             }
-            Site::Function(name) if self.functions.is_empty() => {
+            AllocSite::Function(name) if self.functions.is_empty() => {
                 return format!(
                     "{name}: the program has no names of functions: `alloc N` names allocations by their order"
                 );
             }
-            Site::Function(name) => {
+            AllocSite::Function(name) => {
                 let all: BTreeSet<String> = self.functions.iter().map(|name| short(name)).collect();
                 let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_owned();
                 // Whoever writes a name alone means a function's last name.
@@ -167,7 +168,7 @@ impl Seen {
                 by_last.or_else(|| nearest(name, all.iter().map(String::as_str)).map(str::to_owned))
             }
         };
-        let what = if matches!(rule.site, Site::Line(..)) { "file" } else { "function" };
+        let what = if matches!(rule.site, AllocSite::Line(..)) { "file" } else { "function" };
         let near = near.map_or(String::new(), |near| format!("; the nearest name is {near}"));
         format!("{}: the program has no such {what}{near}", rule.text)
     }
@@ -178,14 +179,15 @@ impl CallSites {
     ///
     /// # Errors
     /// There is no such site.
-    pub fn of(rules: &Rules, program: &Path, libraries: &[PathBuf]) -> Result<CallSites> {
+    pub fn of(rules: &AttributeRules, program: &Path, libraries: &[PathBuf]) -> Result<CallSites> {
         let mut modules: Vec<Module> = Module::of(program, true).into_iter().collect();
         modules.extend(libraries.iter().filter_map(|path| Module::of(path, false)));
         modules.sort_by_key(|module| module.number);
         modules.dedup_by_key(|module| module.number);
         let (mut seen, mut ranges) = (Seen::default(), Vec::new());
         modules.iter().for_each(|module| module.add_ranges(&rules.rules, &mut seen, &mut ranges));
-        let mut rules_of_code = rules.rules.iter().enumerate().filter(|(_, rule)| !matches!(rule.site, Site::Order(_)));
+        let mut rules_of_code =
+            rules.rules.iter().enumerate().filter(|(_, rule)| !matches!(rule.site, AllocSite::Order(_)));
         match rules_of_code.find(|(number, _)| !seen.matched.contains(number)) {
             Some((_, rule)) => Err(rules.error(rule.line, seen.unknown(rule))),
             None => Ok(CallSites { modules, ranges }),
@@ -196,7 +198,7 @@ impl CallSites {
     ///
     /// # Errors
     /// It would be too large.
-    pub fn table(&self, rules: &Rules) -> Result<Vec<u8>> {
+    pub fn table(&self, rules: &AttributeRules) -> Result<Vec<u8>> {
         let rows = self.modules.iter().map(|module| module.rows.len()).sum::<usize>();
         let [rules_count, ranges, frames] = [rules.rules.len(), self.ranges.len(), rows].map(u32::try_from);
         let (Ok(rules_count), Ok(ranges), Ok(frames)) = (rules_count, ranges, frames) else {
@@ -226,7 +228,7 @@ impl CallSites {
     }
 
     /// The function that has called at a place, as the nodes name places: the innermost that is not the client library's.
-    pub fn call_at(&self, name: u64) -> Option<Call> {
+    pub fn call_at(&self, name: u64) -> Option<SourceCall> {
         let module = self.modules.iter().find(|module| u64::from(module.number) == name >> 32)?;
         let calls = module.calls(module.base + (name & u64::from(u32::MAX)) - 1);
         calls.into_iter().find(|call| !is_client(&call.function))
@@ -243,13 +245,13 @@ pub fn libraries_of(program: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a call is one that the site names.
-fn matches(site: &Site, call: &Call) -> bool {
+fn matches(site: &AllocSite, call: &SourceCall) -> bool {
     match site {
-        Site::Order(_) => false,
-        Site::Line(file, line) => {
+        AllocSite::Order(_) => false,
+        AllocSite::Line(file, line) => {
             call.line.as_ref().is_some_and(|(path, there)| there == line && is_end_of(file, path))
         }
-        Site::Function(name) => {
+        AllocSite::Function(name) => {
             let full = plain(&call.function);
             // Cheap for most: the last name must be in there.
             full.contains(name.as_str()) && (is_last_of(name, full) || is_last_of(name, &short(full)))
@@ -284,8 +286,8 @@ mod tests {
     #[test]
     fn functions_are_named_as_users_write_them() {
         let names = |name: &str, full: &str| {
-            let call = Call { function: full.into(), line: None };
-            matches(&Site::Function(name.into()), &call)
+            let call = SourceCall { function: full.into(), line: None };
+            matches(&AllocSite::Function(name.into()), &call)
         };
         for (name, full) in [
             ("make", "make"),

@@ -15,34 +15,34 @@ fn random(state: &mut u64) -> u64 {
 }
 
 fn id(epoch: u64, node: usize, index: usize) -> u64 {
-    Id { epoch, node: node as u32, index: index as u32 }.value()
+    LoggedId { epoch, node: node as u32, index: index as u32 }.value()
 }
 
 /// What nodes do, without what they read.
-fn program(state: &mut u64, length: usize) -> Vec<Vec<Access>> {
+fn program(state: &mut u64, length: usize) -> Vec<Vec<LoggedAccess>> {
     let access = |node: usize, state: &mut u64| {
         let r = random(state) >> 20;
         let (kind, word) = match r % 4 {
-            0 => (Kind::Store, node as u64),
-            1 => (Kind::Swap, 3 + (r >> 8) % 2),
-            _ => (Kind::Load, (r >> 8) % u64::from(WORDS)),
+            0 => (LoggedKind::Store, node as u64),
+            1 => (LoggedKind::Swap, 3 + (r >> 8) % 2),
+            _ => (LoggedKind::Load, (r >> 8) % u64::from(WORDS)),
         };
-        Access { location: Location(word as u32), kind, read: 0 }
+        LoggedAccess { location: Location(word as u32), kind, read: 0 }
     };
     (0..NODES).map(|node| (0..length).map(|_| access(node, state)).collect()).collect()
 }
 
 /// Executes the program in a random order; fills in what is read.
-fn interleave(state: &mut u64, number: u64, mut nodes: Vec<Vec<Access>>, memory: &mut [u64]) -> Epoch {
+fn interleave(state: &mut u64, number: u64, mut nodes: Vec<Vec<LoggedAccess>>, memory: &mut [u64]) -> Epoch {
     let mut next = [0; NODES];
     while (0..NODES).any(|n| next[n] < nodes[n].len()) {
         let n = (random(state) >> 20) as usize % NODES;
         let Some(access) = nodes[n].get_mut(next[n]) else { continue };
         let word = &mut memory[access.location.0 as usize];
-        if access.kind != Kind::Store {
+        if access.kind != LoggedKind::Store {
             access.read = *word;
         }
-        if access.kind != Kind::Load {
+        if access.kind != LoggedKind::Load {
             *word = id(number, n, next[n]);
         }
         next[n] += 1;
@@ -57,11 +57,11 @@ fn explained(epoch: &Epoch, memory: &mut Vec<u64>, next: &mut [usize; NODES]) ->
         let Some(&access) = epoch.nodes[n].get(next[n]) else { continue };
         all = false;
         let word = access.location.0 as usize;
-        if access.kind != Kind::Store && memory[word] != access.read {
+        if access.kind != LoggedKind::Store && memory[word] != access.read {
             continue;
         }
         let before = memory[word];
-        if access.kind != Kind::Load {
+        if access.kind != LoggedKind::Load {
             memory[word] = id(epoch.number, n, next[n]);
         }
         next[n] += 1;
@@ -88,10 +88,10 @@ fn the_checker_agrees_with_a_search_through_all_interleavings() {
             let location = epoch.nodes[n][i].location;
             let mut values = vec![0];
             for (m, accesses) in epoch.nodes.iter().enumerate() {
-                let writes = |(_, a): &(usize, &Access)| a.kind != Kind::Load && a.location == location;
+                let writes = |(_, a): &(usize, &LoggedAccess)| a.kind != LoggedKind::Load && a.location == location;
                 values.extend(accesses.iter().enumerate().filter(writes).map(|(k, _)| id(1, m, k)));
             }
-            if epoch.nodes[n][i].kind != Kind::Store {
+            if epoch.nodes[n][i].kind != LoggedKind::Store {
                 epoch.nodes[n][i].read = values[(random(&mut state) >> 20) as usize % values.len()];
             }
         }
@@ -116,19 +116,19 @@ fn long_interleavings_pass_epoch_after_epoch() {
     assert_eq!(checker.accesses(), 20 * 5_000 * NODES as u64);
 }
 
-fn load(word: u32, read: u64) -> Access {
-    Access { location: Location(word), kind: Kind::Load, read }
+fn load(word: u32, read: u64) -> LoggedAccess {
+    LoggedAccess { location: Location(word), kind: LoggedKind::Load, read }
 }
 
-fn store(word: u32) -> Access {
-    Access { location: Location(word), kind: Kind::Store, read: 0 }
+fn store(word: u32) -> LoggedAccess {
+    LoggedAccess { location: Location(word), kind: LoggedKind::Store, read: 0 }
 }
 
-fn swap(word: u32, read: u64) -> Access {
-    Access { location: Location(word), kind: Kind::Swap, read }
+fn swap(word: u32, read: u64) -> LoggedAccess {
+    LoggedAccess { location: Location(word), kind: LoggedKind::Swap, read }
 }
 
-fn violation(epochs: &[[Vec<Access>; 3]]) -> Violation {
+fn violation(epochs: &[[Vec<LoggedAccess>; 3]]) -> OrderViolation {
     let mut checker = Checker::new(WORDS);
     for (number, nodes) in (1..).zip(epochs) {
         if let Err(violation) = checker.check(&Epoch { number, nodes: nodes.to_vec() }) {

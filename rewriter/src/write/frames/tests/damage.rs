@@ -36,7 +36,7 @@ impl Parts {
             Some(&data[(a.0 - at) as usize..])
         };
         let (at, eh_frame) = &self.sections[self.eh_frame];
-        let input = Input {
+        let input = FrameInput {
             eh_frame: Section { at: Vaddr(*at), bytes: &eh_frame[..eh_frame_bytes] },
             tail: &tail,
             text: None,
@@ -115,7 +115,8 @@ fn a_refusal_names_the_record_and_the_reason() {
     eh_frame[string..string + 2].copy_from_slice(b"eh");
     let record = eh_frame.windows(4).position(|w| w == [0x1c, 0, 0, 0]).expect("an FDE");
     let record = *at + record as u64;
-    let input = Input { eh_frame: Section { at: Vaddr(*at), bytes: eh_frame }, tail: &|_| None, text: None, got: None };
+    let input =
+        FrameInput { eh_frame: Section { at: Vaddr(*at), bytes: eh_frame }, tail: &|_| None, text: None, got: None };
     let error = parse(&input).expect_err("an unknown augmentation");
     assert!(!error.refusals.is_empty(), "{error}");
     assert!(error.refusals.iter().all(|r| r.place.starts_with(".eh_frame+") && r.reason.contains("augmentation")));

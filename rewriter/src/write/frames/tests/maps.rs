@@ -1,7 +1,7 @@
 //! Code maps for tests: every instruction of the input's frames gets a new place by some rule.
 
 use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::Input;
+use crate::read::eh_frame::FrameInput;
 use crate::read::frames::FrameInfo;
 use crate::write::frames::pieces::{CodeMap, StackMove};
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub enum Rule {
 }
 
 /// Old addresses of the instructions in the frames' code, as a linear decoder sees them.
-pub fn instructions(input: &Input, info: &FrameInfo) -> Vec<(u64, u64)> {
+pub fn instructions(input: &FrameInput, info: &FrameInfo) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     for fde in &info.fdes {
         let code = (input.tail)(fde.start).expect("code");

@@ -5,9 +5,9 @@ mod maps;
 mod oracle;
 
 use crate::base::addresses::Vaddr;
-use crate::read::eh_frame::{Input, Section};
+use crate::read::eh_frame::{FrameInput, Section};
 use crate::read::frames::parse;
-use crate::write::frames::build::{Frames, Report, build};
+use crate::write::frames::build::{FramesReport, NewFrames, build};
 use crate::write::frames::pieces::CodeMap;
 use crate::write::frames::tests::maps::{Map, Rule};
 use crate::write::frames::tests::oracle::{Action, Row, Table, Verdict};
@@ -15,7 +15,7 @@ use gimli::Pointer;
 use object::{Object, ObjectSection};
 use std::path::Path;
 
-impl Frames {
+impl NewFrames {
     /// Address behind the last section.
     fn end(&self) -> Vaddr {
         let all = [&self.eh_frame_hdr, &self.eh_frame, &self.gcc_except_table];
@@ -34,7 +34,7 @@ impl File {
     }
 
     /// Runs `f` over the file's frames.
-    fn with<T>(&self, f: impl FnOnce(&Input, &object::File) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&FrameInput, &object::File) -> T) -> T {
         let elf = object::File::parse(&*self.bytes).expect("an ELF file");
         let sections: Vec<(u64, &[u8])> =
             elf.sections().filter(|s| s.address() != 0).filter_map(|s| Some((s.address(), s.data().ok()?))).collect();
@@ -44,7 +44,7 @@ impl File {
         };
         let section = |name| elf.section_by_name(name);
         let eh_frame = section(".eh_frame").expect("frames");
-        let input = Input {
+        let input = FrameInput {
             eh_frame: Section { at: Vaddr(eh_frame.address()), bytes: eh_frame.data().expect("frames") },
             tail: &tail,
             text: section(".text").map(|s| Vaddr(s.address())),
@@ -344,7 +344,7 @@ fn speed_on_large_files() {
             assert!(frames.report.fdes_written > 1000);
             println!(
                 "{path}: parse {parsed:?}, build {built:?}, {:?}",
-                Report { dropped: Vec::new(), ..frames.report }
+                FramesReport { dropped: Vec::new(), ..frames.report }
             );
             println!("  {:.2} M rows/s", frames.report.rows as f64 / built.as_secs_f64() / 1e6);
         });

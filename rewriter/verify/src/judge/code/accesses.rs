@@ -7,14 +7,14 @@
 use crate::audit::Audit;
 use crate::decode::effects::Touch;
 use crate::decode::insn::{Insn, STACK};
-use crate::facts::exempt::{Class, classify};
+use crate::facts::exempt::{ExemptClass, classify};
 use crate::facts::stack::Stack;
 use crate::file::module::Module;
 use crate::graph::blocks::Graph;
 use crate::judge::code::covered::Covered;
 use crate::judge::code::stack_tests;
 use crate::judge::versions::rows::Needed;
-use crate::sites::site::{Context, Kind, Site, Sites};
+use crate::sites::site::{Context, Site, SiteKind, Sites};
 use foldhash::HashMap;
 
 /// Every access of the text is checked, exempt, not requested, or a finding.
@@ -38,9 +38,10 @@ pub(crate) fn accesses(
         sites.list.iter().filter(|s| s.problem.is_none()).filter(about_one).map(|s| (s.access, s)).collect();
     let refused: HashMap<usize, ()> =
         sites.list.iter().filter(|s| s.problem.is_some()).map(|s| (s.access, ())).collect();
-    audit.strips = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Strip).count() as u64;
-    audit.polls = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::Poll).count() as u64;
-    audit.stack_tests = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == Kind::StackTest).count() as u64;
+    audit.strips = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == SiteKind::Strip).count() as u64;
+    audit.polls = sites.list.iter().filter(|s| s.problem.is_none() && s.kind == SiteKind::Poll).count() as u64;
+    audit.stack_tests =
+        sites.list.iter().filter(|s| s.problem.is_none() && s.kind == SiteKind::StackTest).count() as u64;
     for b in 0..g.starts.len() {
         stack.each(g, text, sites, b, |k, derived| {
             let i = &text.insns[k];
@@ -62,13 +63,13 @@ pub(crate) fn accesses(
                 return;
             }
             match classify(cx, i, derived) {
-                Class::Open(_) if covered.contains_key(&k) => audit.covered(covered[&k]),
-                Class::Open(_) if versions.as_mut().is_some_and(|needed| needed.untested(m, k, audit)) => {
+                ExemptClass::Open(_) if covered.contains_key(&k) => audit.covered(covered[&k]),
+                ExemptClass::Open(_) if versions.as_mut().is_some_and(|needed| needed.untested(m, k, audit)) => {
                     audit.covered("faults");
                 }
-                Class::Exempt(why) => audit.exempt(why),
-                Class::NotRequested => audit.not_requested += 1,
-                Class::Open(why) => audit.finding(i.va, m.place(i.va), why),
+                ExemptClass::Exempt(why) => audit.exempt(why),
+                ExemptClass::NotRequested => audit.not_requested += 1,
+                ExemptClass::Open(why) => audit.finding(i.va, m.place(i.va), why),
             }
         });
     }
@@ -80,11 +81,11 @@ pub(crate) fn accesses(
 fn checked(audit: &mut Audit, site: &Site, i: &Insn) {
     let c = &mut audit.checked;
     match site.kind {
-        Kind::String => c.strings += 1,
-        Kind::Large => c.large += 1,
-        Kind::Lanes => c.lanes += 1,
-        Kind::Poll | Kind::Strip | Kind::StackTest => {}
-        Kind::Check { straddle } => {
+        SiteKind::String => c.strings += 1,
+        SiteKind::Large => c.large += 1,
+        SiteKind::Lanes => c.lanes += 1,
+        SiteKind::Poll | SiteKind::Strip | SiteKind::StackTest => {}
+        SiteKind::Check { straddle } => {
             let writes = match i.touch {
                 Touch::Mem(a) => a.writes(),
                 _ => true,

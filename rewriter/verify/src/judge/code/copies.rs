@@ -9,11 +9,11 @@
 use crate::decode::effects::{Flow, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, GS, Insn, MASKED, NONE, PREFIXED, RIP, WIDE};
 use crate::facts::dwords::leaves_32_bits;
-use crate::facts::exempt::{Class, classify};
+use crate::facts::exempt::{ExemptClass, classify};
 use crate::file::module::Section;
 use crate::judge::code::prover::{Need, Prover, STRIP, ordinary, tested, undo};
 use crate::sites::guarded::{has_prefix, required_mask};
-use crate::sites::site::{Copy, Held, Kind, Limit, Site, Strip, Test, Way, get};
+use crate::sites::site::{Copy, Held, Limit, Site, SiteKind, Strip, Test, Way, get};
 use crate::sites::symbolic::Lin;
 use blizzard_contract::{self as contract, guard_tags as tags};
 
@@ -110,7 +110,7 @@ impl<'x> Prover<'x, '_> {
             if get(&self.sites.inserted, hot) {
                 let at = self.sites.list.partition_point(|s| s.start < hot);
                 let inside = self.sites.list.get(at).filter(|s| s.start == hot && s.problem.is_none());
-                let inside = inside.filter(|s| matches!(s.kind, Kind::Check { .. }) && s.access < strip.jump);
+                let inside = inside.filter(|s| matches!(s.kind, SiteKind::Check { .. }) && s.access < strip.jump);
                 let inside = inside.ok_or("the loop holds something else than checks")?;
                 let count = inside.access - inside.start;
                 if k < cold.end && self.is_same(hot, k) {
@@ -190,7 +190,7 @@ impl<'x> Prover<'x, '_> {
         }
         let (Some((lin, access)), Some(mem)) = (ordinary(i), &i.mem) else {
             // A string instruction that only loads, where loads are not checked. In guarded code it might fault, and messages would be handled here.
-            let is_open = self.cx.guard || matches!(classify(self.cx, i, 0), Class::Open(_));
+            let is_open = self.cx.guard || matches!(classify(self.cx, i, 0), ExemptClass::Open(_));
             return if is_open { unknown() } else { Ok(()) };
         };
         let wanted = access.writes() && self.cx.check_stores || access.reads() && self.cx.check_loads;

@@ -19,7 +19,7 @@ use crate::file::module::{Claimed, Module};
 use crate::graph::blocks::{End, Graph};
 use crate::judge::code::prover::{Need, Prover, REGION, STEPS, STRIP, distance, moved, ordinary, tested, undo};
 use crate::sites::gates::chain;
-use crate::sites::site::{Context, Kind, Limit, Proven, Site, Sites, get};
+use crate::sites::site::{Context, Limit, Proven, Site, SiteKind, Sites, get};
 use crate::sites::symbolic::Lin;
 use blizzard_contract::{self as contract, claim_reason};
 use foldhash::{HashMap, HashMapExt};
@@ -225,7 +225,7 @@ impl Prover<'_, '_> {
         let list = &self.sites.list;
         let inside = list.partition_point(|s| s.start < site.access)..list.partition_point(|s| s.start <= strip.jump);
         for s in &list[inside] {
-            let check = matches!(s.kind, Kind::Check { .. }) && s.problem.is_none();
+            let check = matches!(s.kind, SiteKind::Check { .. }) && s.problem.is_none();
             if !check || s.takes_back != Some(strip.word) {
                 return bad("the runtime may be entered in the loop, and the limit stays");
             }
@@ -261,7 +261,7 @@ impl Prover<'_, '_> {
     /// A site on the way takes nothing away.
     fn passes(&mut self, site: &Site, need: &Need) -> Result<(), String> {
         let va = self.cx.text.insns[site.access].va;
-        if site.problem.is_some() || !matches!(site.kind, Kind::Check { .. }) {
+        if site.problem.is_some() || !matches!(site.kind, SiteKind::Check { .. }) {
             return Err(format!("the runtime may be entered before {va:#x}"));
         }
         if site.touched & (need.registers() | bit(RSP)) != 0 || site.dirty_after != 0 {

@@ -7,7 +7,7 @@ use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
 use crate::file::module::Module;
 use crate::graph::blocks::Graph;
-use crate::graph::tables::Ends;
+use crate::graph::tables::TableEnds;
 use crate::judge::old_code::springboards::{At, Old};
 use crate::sites::site::{Sites, get};
 use foldhash::{HashMap, HashMapExt};
@@ -66,7 +66,7 @@ pub(crate) fn landings(
         land(p.pad, p.pad, "landing pad");
     }
     let (mut outside, mut behind, mut nowhere) = (Vec::new(), 0, 0);
-    let ends = Ends::new(&g.tables);
+    let ends = TableEnds::new(&g.tables);
     for table in &g.tables {
         let end = ends.of(table.form);
         for (k, &t) in table.targets.iter().enumerate() {

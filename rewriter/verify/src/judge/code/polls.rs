@@ -17,7 +17,7 @@ use crate::decode::decoder::Code;
 use crate::facts::stack_depth::Depths;
 use crate::file::module::Module;
 use crate::graph::blocks::{End, Graph};
-use crate::sites::site::{Kind, Sites};
+use crate::sites::site::{SiteKind, Sites};
 use std::ops::Range;
 
 /// The finding for a way without a poll that unknown code may begin and go on with.
@@ -43,7 +43,7 @@ pub(crate) fn prove(
 ) {
     let n = g.starts.len();
     let mut polled: Vec<bool> = (0..n).map(|b| interruptible(g.range(b, text))).collect();
-    for s in sites.list.iter().filter(|s| s.problem.is_none() && matches!(s.kind, Kind::Poll | Kind::Strip)) {
+    for s in sites.list.iter().filter(|s| s.problem.is_none() && matches!(s.kind, SiteKind::Poll | SiteKind::Strip)) {
         polled[g.block_of(s.access)] = true;
     }
     let va_of = |b: usize| text.insns[g.starts[b] as usize].va;

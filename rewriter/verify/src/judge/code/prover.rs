@@ -4,7 +4,7 @@
 //! in front of an instruction. **Invariant**: registers by which a need is named change only by constants, or there is no answer.
 //! Source: `rewriter/SEQUENCES.md`, "Checks that cover other accesses".
 
-use crate::decode::effects::{Access, Flow, RSP, Touch, bit};
+use crate::decode::effects::{AccessKind, Flow, RSP, Touch, bit};
 use crate::decode::insn::{ADDR32, Insn, MASKED, NONE, WIDE};
 use crate::file::module::Module;
 use crate::graph::blocks::Graph;
@@ -244,7 +244,7 @@ pub(crate) fn distance(cx: &Context, sites: &Sites, g: &Graph, site: &Site, one:
 }
 
 /// Address and kind of an ordinary access.
-pub(crate) fn ordinary(i: &Insn) -> Option<(Lin, Access)> {
+pub(crate) fn ordinary(i: &Insn) -> Option<(Lin, AccessKind)> {
     let (Touch::Mem(access), Some(m)) = (i.touch, &i.mem) else { return None };
     // pop forms its address after it has moved rsp.
     if i.op == 0x8f && m.base == RSP {

@@ -8,11 +8,11 @@
 
 use crate::audit::Audit;
 use crate::decode::decoder::Code;
-use crate::decode::effects::{Access, Touch};
+use crate::decode::effects::{AccessKind, Touch};
 use crate::decode::insn::NONE;
 use crate::file::memory::{PF_W, PT_INTERP, PT_LOAD};
 use crate::file::module::Module;
-use crate::sites::site::{Kind, Sites, get};
+use crate::sites::site::{SiteKind, Sites, get};
 use blizzard_contract::{self as contract, module_flags};
 
 const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
@@ -100,20 +100,20 @@ fn flags(m: &Module, text: &Code, sites: &Sites, code: [(&Code, &Sites); 2], aud
     let (mut loads, mut stores, mut polls, mut strips) = (false, false, false, false);
     for s in sites.list.iter().filter(|s| s.problem.is_none()) {
         match s.kind {
-            Kind::Poll => polls = true,
+            SiteKind::Poll => polls = true,
             // In guarded code the limit that counts is in a register.
-            Kind::Strip => strips = !m.is_guarded(),
-            Kind::StackTest => {}
+            SiteKind::Strip => strips = !m.is_guarded(),
+            SiteKind::StackTest => {}
             _ => {
                 let touch = text.insns.get(s.access).map(|i| i.touch);
                 if let Some(Touch::Mem(access)) = touch {
                     // The test of a load and store at once says for which of the two it is, unless it is one of the address alone.
                     match (access, s.proves) {
-                        (Access::Load, _) => loads = true,
-                        (Access::Store, _) => stores = true,
-                        (Access::Rmw, Some(proven)) if proven.store => stores = true,
-                        (Access::Rmw, Some(_)) => loads = true,
-                        (Access::Rmw, None) => {}
+                        (AccessKind::Load, _) => loads = true,
+                        (AccessKind::Store, _) => stores = true,
+                        (AccessKind::Rmw, Some(proven)) if proven.store => stores = true,
+                        (AccessKind::Rmw, Some(_)) => loads = true,
+                        (AccessKind::Rmw, None) => {}
                     }
                 }
             }
@@ -142,7 +142,7 @@ fn flags(m: &Module, text: &Code, sites: &Sites, code: [(&Code, &Sites); 2], aud
             open(&format!("the code has {what}, the flags do not say so"));
         }
     }
-    let checks = sites.list.iter().any(|s| !matches!(s.kind, Kind::Strip));
+    let checks = sites.list.iter().any(|s| !matches!(s.kind, SiteKind::Strip));
     if has(module_flags::COUNTING) && checks && !counting {
         open("the flags speak of counted checks, the code has none");
     }

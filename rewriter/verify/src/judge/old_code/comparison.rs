@@ -16,10 +16,10 @@ use crate::decode::insn::{ADDR32, FS, GS, Insn, NO_TARGET, RIP, WIDE};
 use crate::decode::raw::{Raw, prefixes, without_segments};
 use crate::facts::exempt::names_memory_of_runtime;
 use crate::file::module::Module;
-use crate::graph::tables::{Ends, Tables};
+use crate::graph::tables::{JumpTables, TableEnds};
 use crate::judge::old_code::original::Original;
 use crate::judge::old_code::springboards::Old;
-use crate::sites::site::{Kind, Sites, get};
+use crate::sites::site::{SiteKind, Sites, get};
 use blizzard_contract as contract;
 use foldhash::{HashMap, HashMapExt};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(super) struct Comparison<'x, 'a> {
     pub(super) original: &'x Original<'a>,
     /// Instructions of plain code with a full version, and that; ascending.
     pub(super) twice: &'x [(u64, Range<u64>)],
-    pub(super) tables: &'x Tables,
+    pub(super) tables: &'x JumpTables,
     /// Reads of tables: the table by the instruction's index.
     pub(super) reads: HashMap<usize, usize>,
     pub(super) map: HashMap<u64, u64>,
@@ -59,7 +59,7 @@ pub fn compare(
     m: &Module,
     text: &Code,
     sites: &Sites,
-    tables: &Tables,
+    tables: &JumpTables,
     old: &Old,
     (original, twice): (&Original, &[(u64, Range<u64>)]),
     audit: &mut Audit,
@@ -290,7 +290,7 @@ impl Comparison<'_, '_> {
         }
         if self.m.is_guarded() && without_segments(old) == without_segments(new) {
             // It has the prefix for the alias, behind a test, in place of one that does nothing.
-            let tested = self.sites.test_of(k).is_some_and(|s| matches!(s.kind, Kind::Check { .. }));
+            let tested = self.sites.test_of(k).is_some_and(|s| matches!(s.kind, SiteKind::Check { .. }));
             return tested && !prefixes(old).contains(&FS) && prefixes(new).contains(&GS);
         }
         if self.reads.contains_key(&k) {
@@ -324,7 +324,7 @@ impl Comparison<'_, '_> {
         let new_to_old: HashMap<u64, u64> = self.map.iter().map(|(&a, &b)| (b, a)).collect();
         let mut starts: Vec<u64> = self.insns.keys().copied().collect();
         starts.sort_unstable();
-        let ends = Ends::new(&self.tables.list);
+        let ends = TableEnds::new(&self.tables.list);
         for (&load, &t) in &self.reads {
             let table = &self.tables.list[t];
             let n = &self.text.insns[load];

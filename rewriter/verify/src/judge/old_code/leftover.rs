@@ -10,7 +10,7 @@ use crate::decode::decoder::Code;
 use crate::decode::effects::Touch;
 use crate::decode::insn::{NONE, RIP};
 use crate::file::module::Module;
-use crate::graph::tables::Table;
+use crate::graph::tables::JumpTable;
 use crate::judge::old_code::evidence::{self, Around, Run, is_filler};
 use crate::judge::old_code::springboards::Old;
 use crate::sites::site::{Sites, get};
@@ -27,7 +27,7 @@ pub fn classify(
     text: &Code,
     sites: &Sites,
     old: &Old,
-    tables: &[Table],
+    tables: &[JumpTable],
     pairs: &[(u64, u64)],
     audit: &mut Audit,
 ) {
@@ -93,7 +93,7 @@ fn stretches<'a>(m: &Module<'a>, old: &Old, begins: &dyn Fn(u64) -> bool) -> Vec
 }
 
 /// What the new code certainly reads at constant addresses, ascending and merged; and all addresses that code, data or symbols name, ascending.
-fn references(m: &Module, text: &Code, sites: &Sites, tables: &[Table]) -> (Vec<Range<u64>>, Vec<u64>) {
+fn references(m: &Module, text: &Code, sites: &Sites, tables: &[JumpTable]) -> (Vec<Range<u64>>, Vec<u64>) {
     let old: Vec<Range<u64>> = m.old_code().map(|s| s.va..s.va + s.data.len() as u64).collect();
     let is_old = |va: u64| old.iter().any(|r| r.contains(&va));
     let bases = tables.iter().filter_map(|t| t.form.base());

@@ -11,7 +11,7 @@ use crate::audit::{Audit, FrameCounts};
 use crate::decode::decoder::Code;
 use crate::decode::effects::{Flow, RSP};
 use crate::decode::insn::{Insn, NONE};
-use crate::file::frames::{Cfa, Fde, Frames, Kind, Row};
+use crate::file::frames::{Cfa, CfaRow, CieKind, Fde, Frames};
 use crate::file::lsda::CallSite;
 use crate::file::module::Module;
 use crate::judge::old_code::original::Original;
@@ -267,7 +267,7 @@ impl Comparison<'_, '_> {
     }
 
     /// Whether a frame names what the original's names. Its personality routine may be known by the address of its new code.
-    fn same_kind(&self, before: &Kind, now: &Kind) -> bool {
+    fn same_kind(&self, before: &CieKind, now: &CieKind) -> bool {
         let moved = match (before.0, now.0) {
             (Some(Pointer::Direct(was)), Some(Pointer::Direct(is))) if self.plain.is_none() => {
                 self.new_address(was) == Some(is)
@@ -440,7 +440,7 @@ fn frame_above_rsp(expression: &[u8], rip: u64) -> Option<i64> {
     }
 }
 
-fn same_rules(was: &Row, is: &Row, rsp: i64, old: u64, counts: &mut FrameCounts) -> bool {
+fn same_rules(was: &CfaRow, is: &CfaRow, rsp: i64, old: u64, counts: &mut FrameCounts) -> bool {
     let cfa = match (&was.cfa, &is.cfa) {
         (Cfa::Register(r, n), Cfa::Register(s, k)) => {
             r == s && *k == n.wrapping_sub(if *r == DWARF_RSP { rsp } else { 0 })

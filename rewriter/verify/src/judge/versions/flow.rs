@@ -10,7 +10,7 @@ use crate::decode::effects::Flow;
 use crate::decode::insn::{Insn, NO_TARGET, RIP};
 use crate::file::module::Module;
 use crate::graph::returns::Returns;
-use crate::graph::tables::Tables;
+use crate::graph::tables::JumpTables;
 use crate::judge::versions::pairs::{NONE, Versions, leads_alike};
 use crate::judge::versions::redirects::Redirect;
 use foldhash::HashSet;
@@ -112,7 +112,7 @@ pub(crate) fn table_distance(v: &Versions, read: usize) -> Option<u64> {
 }
 
 /// The jump tables of full code lead where those of plain code do, and nothing else is read elsewhere than there.
-pub(crate) fn tables(m: &Module, v: &Versions, tables: &Tables, audit: &mut Audit) {
+pub(crate) fn tables(m: &Module, v: &Versions, tables: &JumpTables, audit: &mut Audit) {
     for &(read, t) in &tables.reads {
         let (Some(by), table) = (table_distance(v, read), &tables.list[t]) else { continue };
         let va = table.va.wrapping_add(by);

@@ -12,7 +12,7 @@ use crate::decode::effects::Flow;
 use crate::decode::insn::{Insn, RIP};
 use crate::decode::raw::{Raw, without_segments};
 use crate::file::module::Module;
-use crate::sites::site::{Kind, Site, Sites, get};
+use crate::sites::site::{Site, SiteKind, Sites, get};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ impl<'x> Version<'x> {
     fn polls_within(&self, range: Range<usize>) -> impl Iterator<Item = &'x Site> {
         let first = self.sites.list.partition_point(|s| s.start < range.start);
         let within = self.sites.list[first..].iter().take_while(move |s| s.start < range.end);
-        within.filter(|s| s.kind == Kind::Poll && s.problem.is_none())
+        within.filter(|s| s.kind == SiteKind::Poll && s.problem.is_none())
     }
 
     /// How many polls begin among these instructions.
@@ -380,7 +380,7 @@ impl<'x> Versions<'x> {
             _ => {
                 let (was, is) = (bytes(m, p), bytes(m, f));
                 if p.mem.is_none_or(|m| m.base != RIP) {
-                    let tested = || self.full.test_of(k).is_some_and(|s| matches!(s.kind, Kind::Check { .. }));
+                    let tested = || self.full.test_of(k).is_some_and(|s| matches!(s.kind, SiteKind::Check { .. }));
                     return was == is || without_segments(was) == without_segments(is) && tested();
                 }
                 // The distance leads to the same place.

@@ -11,7 +11,7 @@ use crate::decode::insn::{FS, GS, Insn};
 use crate::decode::raw::{prefixes, without_segments};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::{NONE, Version, Versions, bytes};
-use crate::sites::site::{Kind, Site, get};
+use crate::sites::site::{Site, SiteKind, get};
 use crate::sites::symbolic::is_tag_test_at_alias;
 use blizzard_contract as contract;
 use std::collections::BTreeSet;
@@ -24,13 +24,13 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
     let tests = v.full.sites.list.iter().map(|s| (&v.full, full(s), s));
     let tests = tests.chain(v.plain.sites.list.iter().map(|s| (&v.plain, plain(s), s)));
     for (version, of, s) in tests.filter(|(_, _, s)| s.problem.is_none()) {
-        if let Kind::Check { .. } = s.kind {
+        if let SiteKind::Check { .. } = s.kind {
             at_alias.insert(version.insn(s.access).va);
         }
-        if let Kind::Large = s.kind {
+        if let SiteKind::Large = s.kind {
             at_alias.extend(&s.performed);
         }
-        if matches!(s.kind, Kind::Check { .. } | Kind::Large)
+        if matches!(s.kind, SiteKind::Check { .. } | SiteKind::Large)
             && let Err(why) = performs(m, v, version, s, of, cold)
         {
             let va = version.insn(s.access).va;
@@ -43,7 +43,7 @@ pub(crate) fn judge(m: &Module, v: &Versions, cold: &Code, audit: &mut Audit) {
     // What stands in copies of loops is proven with them, of plain code alone.
     let copies = v.plain.sites.list.iter().filter_map(|s| s.strip.as_ref()?.copy.as_ref());
     at_alias.extend(copies.flat_map(|c| &c.blocks).flat_map(|b| &cold.insns[b.clone()]).map(|i| i.va));
-    for s in v.full.sites.list.iter().filter(|s| s.kind == Kind::Strip) {
+    for s in v.full.sites.list.iter().filter(|s| s.kind == SiteKind::Strip) {
         let va = v.full.insn(s.start).va;
         audit.finding(va, m.place(va), "a loop of full code tests for several iterations");
     }
@@ -91,7 +91,7 @@ fn tag_tests<'x>(v: &'x Versions, cold: &'x Code) -> impl Iterator<Item = u64> +
 fn performs(m: &Module, v: &Versions, version: &Version, s: &Site, of: Option<u32>, cold: &Code) -> Result<(), String> {
     let pair = of.filter(|p| *p != NONE).ok_or("the access is none of plain code")?;
     let plain = v.plain.own[pair as usize] as usize;
-    let tested = v.plain.test_of(plain).is_some_and(|s| matches!(s.kind, Kind::Check { .. }));
+    let tested = v.plain.test_of(plain).is_some_and(|s| matches!(s.kind, SiteKind::Check { .. }));
     let was = bytes(m, v.plain.insn(plain));
     // A segment's prefix means something if it is one of those.
     let has_base = !tested && prefixes(was).iter().any(|p| matches!(*p, FS | GS));

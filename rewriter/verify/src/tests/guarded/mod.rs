@@ -15,11 +15,11 @@ use crate::file::module::Module;
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::redirects;
 use crate::sites::find;
-use crate::sites::site::{Context, Kind, Site, Sites};
+use crate::sites::site::{Context, Site, SiteKind, Sites};
 use blizzard::base::addresses::Vaddr;
 use blizzard::base::learnt::{Knowledge, Object};
-use blizzard::base::options::{Access, Options};
-use blizzard::base::output_file::Sink;
+use blizzard::base::options::{AccessMode, Options};
+use blizzard::base::output_file::OutputSink;
 use blizzard::pipeline::{self, Request};
 use blizzard::write::file::LibraryRecord;
 use blizzard::write::runtime_blob::Blob;
@@ -111,7 +111,7 @@ impl View<'_> {
 }
 
 fn tests_of<'x>(v: &'x Version) -> impl Iterator<Item = (&'x Site, &'x Insn)> {
-    v.sites.list.iter().filter(|s| matches!(s.kind, Kind::Check { .. })).map(|s| (s, v.insn(s.access)))
+    v.sites.list.iter().filter(|s| matches!(s.kind, SiteKind::Check { .. })).map(|s| (s, v.insn(s.access)))
 }
 
 impl Subject {
@@ -122,7 +122,7 @@ impl Subject {
     }
 
     fn of(original: Vec<u8>) -> Option<Subject> {
-        let options = Options { access: Access::Guard, ..Options::default() };
+        let options = Options { access: AccessMode::Guard, ..Options::default() };
         let file = pipeline::rewrite(&original, "p", &options).ok()?.bytes;
         Some(Subject { original, file })
     }
@@ -134,7 +134,7 @@ impl Subject {
 
     /// It has learnt where this says so of the `k`th byte of code.
     fn knowing(original: &[u8], knows: impl Fn(usize, u8) -> bool) -> Option<Subject> {
-        let options = Options { access: Access::Guard, ..Options::default() };
+        let options = Options { access: AccessMode::Guard, ..Options::default() };
         let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(original).ok()?;
         let code = elf.sections().filter(|s| s.kind() == object::SectionKind::Text);
         let (object, mut knowledge) = (Object::of(original), Knowledge::default());
@@ -144,7 +144,7 @@ impl Subject {
         }
         let request = Request { options: &options, learnt: knowledge.of(object) };
         let rewrite =
-            |sink: &mut dyn Sink| pipeline::rewrite_program(original, "p", request, &LibraryRecord::none(), sink);
+            |sink: &mut dyn OutputSink| pipeline::rewrite_program(original, "p", request, &LibraryRecord::none(), sink);
         let done = pipeline::in_memory(rewrite).ok()?;
         assert!(done.report.learnt > 0);
         Some(Subject { original: original.to_vec(), file: done.bytes })
@@ -294,7 +294,7 @@ fn accepts_what_has_learnt() {
             s.view(|view| assert!(tests_of(&view.v.plain).count() > 3));
             if one_in == 1 {
                 // Loops that have learnt poll.
-                s.view(|view| assert!(view.v.plain.sites.list.iter().any(|s| s.kind == Kind::Poll)));
+                s.view(|view| assert!(view.v.plain.sites.list.iter().any(|s| s.kind == SiteKind::Poll)));
             }
             assert!(s.file == Subject::learnt(&original, one_in).expect("rewrite").file && s.file != file);
         }
@@ -311,11 +311,11 @@ fn accepts_what_has_learnt() {
 #[test]
 fn finds_the_runtime_of_the_other_kind_of_code() {
     let original = compiled("cc", "p.c", "int main(void) { return 0; }", &["-O1"]);
-    for (access, other) in [(Access::Guard, Access::Tests), (Access::Tests, Access::Guard)] {
+    for (access, other) in [(AccessMode::Guard, AccessMode::Tests), (AccessMode::Tests, AccessMode::Guard)] {
         for runtime in [access, other] {
             let options = Options { access, ..Options::default() };
             let blob = Blob::of(runtime).expect("a runtime");
-            let rewrite = |sink: &mut dyn Sink| {
+            let rewrite = |sink: &mut dyn OutputSink| {
                 pipeline::rewrite_with_runtime(&original[..], "p", &options, &LibraryRecord::none(), &blob, sink)
             };
             let file = pipeline::in_memory(rewrite).expect("rewrite").bytes;

@@ -9,7 +9,7 @@ use crate::decode::effects::Flow;
 use crate::decode::insn::{Insn, Mem, NO_TARGET, NONE, WIDE};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::Version;
-use crate::sites::site::{Kind, get};
+use crate::sites::site::{SiteKind, get};
 use blizzard_contract::{self as contract};
 
 #[test]
@@ -127,8 +127,8 @@ fn finds_versions_that_differ() {
                 _ => {}
             }
         }
-        assert!(plain.sites.list.iter().all(|s| s.kind != Kind::Poll), "a poll in plain code");
-        for site in full.sites.list.iter().filter(|s| s.kind == Kind::Poll) {
+        assert!(plain.sites.list.iter().all(|s| s.kind != SiteKind::Poll), "a poll in plain code");
+        for site in full.sites.list.iter().filter(|s| s.kind == SiteKind::Poll) {
             let (from, to) = (full.insn(site.start).va, full.insn(site.access).va);
             let list = if heads.contains(&to) { &mut loops } else { &mut polls };
             list.push((from, vec![0x90; (to - from) as usize]));
@@ -294,7 +294,7 @@ fn finds_bytes_changed_at_random() {
     // A poll's stub may repeat the poll.
     let polls: Vec<(u64, u64)> = s.view(|view| {
         let of = |v: &Version| -> Vec<(u64, u64)> {
-            let polls = v.sites.list.iter().filter(|s| s.kind == Kind::Poll);
+            let polls = v.sites.list.iter().filter(|s| s.kind == SiteKind::Poll);
             polls.map(|s| (v.insn(s.access).va, v.insn(s.start).va)).collect()
         };
         [of(&view.v.plain), of(&view.v.full)].concat()

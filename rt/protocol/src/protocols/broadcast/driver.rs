@@ -4,32 +4,32 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Data, NodeSet};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocols::broadcast::steps::{self, COPY};
-use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::defer::{Deferred, WaitingEvent};
 use crate::protocols::stache::directory::{DirState, Directory};
-use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::driver::{Stache, StacheRules};
 use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Msg, Violation};
 use crate::storage::Storage;
 use crate::tag::Tag;
 use blizzard_contract::Counter;
 
 /// The protocol's state on one node.
-pub type Broadcast<M> = Stache<M, Copies<M>>;
+pub type Broadcast<M> = Stache<M, BroadcastCopies<M>>;
 
 /// What broadcast keeps besides stache's state: used for blocks whose home this node is.
-pub struct Copies<M: Storage> {
+pub struct BroadcastCopies<M: Storage> {
     /// Shared with those that are remembered, or Idle.
     remembered: Directory<M>,
 }
 
-impl<M: Storage> Rules<M> for Copies<M> {
+impl<M: Storage> StacheRules<M> for BroadcastCopies<M> {
     const SENDS_UNASKED: bool = true;
 
-    fn new(blocks: u64) -> Result<Copies<M>, M::Error> {
-        Ok(Copies { remembered: Directory::new(blocks)? })
+    fn new(blocks: u64) -> Result<BroadcastCopies<M>, M::Error> {
+        Ok(BroadcastCopies { remembered: Directory::new(blocks)? })
     }
 
     #[inline(always)]
@@ -45,7 +45,7 @@ impl<M: Storage> Rules<M> for Copies<M> {
     fn home_event<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         (state, event): (DirState, HomeEvent),
         _data: Option<&Data>,
     ) -> HomeEvent {
@@ -62,9 +62,9 @@ impl<M: Storage> Rules<M> for Copies<M> {
     fn stepped<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         states: (DirState, DirState),
-        waiting: &Deferred<M::Table<Waiting>>,
+        waiting: &Deferred<M::Table<WaitingEvent>>,
     ) -> Option<DirState> {
         let (sharers, owner) = match states {
             (DirState::Idle, DirState::Shared(sharers)) => (sharers, None),
@@ -97,7 +97,7 @@ impl<M: Storage> Rules<M> for Copies<M> {
         steps::is_answered(state, event) && !has_bug!(port, AnsweredReadIsServed)
     }
 
-    fn cache_event<P: Port>(env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) -> Option<CacheEvent> {
+    fn cache_event<P: Port>(env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) -> Option<CacheEvent> {
         if message.kind != COPY {
             reject(env.port);
             return None;
@@ -110,8 +110,8 @@ impl<M: Storage> Rules<M> for Copies<M> {
     }
 }
 
-impl<M: Storage> Copies<M> {
-    fn remember<P: Port>(&mut self, env: &Env<'_, M, P>, site: &Site, nodes: NodeSet) {
+impl<M: Storage> BroadcastCopies<M> {
+    fn remember<P: Port>(&mut self, env: &Env<'_, M, P>, site: &BlockSite, nodes: NodeSet) {
         let state = if nodes.is_empty() { DirState::Idle } else { DirState::Shared(nodes) };
         if let Err(e) = self.remembered.set(env.port.number(site.block), state) {
             env.port.fail(format_args!("no memory for the readers of a block: {e}"));

@@ -26,7 +26,7 @@
 //! * *Copy followed by Invalidate.* They arrive in order.
 //! * *InvalidateAck of a copy that is given up crosses Invalidate.* It is taken as the answer, and the Invalidate is not answered.
 
-use crate::protocol::messages::Row;
+use crate::protocol::messages::MessageRow;
 use crate::protocols::stache::directory::{DirState, Requester};
 use crate::protocols::stache::steps;
 use crate::protocols::stache::vocabulary::{
@@ -38,8 +38,8 @@ use crate::tag::Tag;
 pub const COPY: u8 = 13;
 
 /// Those of stache, and one more. It answers only by chance, so its receiver is told of it.
-pub const MESSAGES: &[Row] = &{
-    let mut rows = [Row { name: "Copy", is_for_home: false, carries_data: true, is_answer: false }; 13];
+pub const MESSAGES: &[MessageRow] = &{
+    let mut rows = [MessageRow { name: "Copy", is_for_home: false, carries_data: true, is_answer: false }; 13];
     let mut at = 0;
     while at < OF_STACHE.len() {
         rows[at] = OF_STACHE[at];

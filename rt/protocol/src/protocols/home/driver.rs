@@ -5,9 +5,9 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, Row, reject};
+use crate::protocol::messages::{Incoming, MessageRow, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{Protocol, first_touch};
 use crate::storage::{Queue, Storage, Table, Zeroed};
@@ -25,12 +25,12 @@ const RECALL: u8 = 4;
 /// Home to node, with data: as a Lend, until there is a Recall.
 const LEAVE: u8 = 5;
 
-pub const MESSAGES: &[Row] = &[
-    Row { name: "Borrow", is_for_home: true, carries_data: false, is_answer: false },
-    Row { name: "Return", is_for_home: true, carries_data: true, is_answer: false },
-    Row { name: "Lend", is_for_home: false, carries_data: true, is_answer: true },
-    Row { name: "Recall", is_for_home: false, carries_data: false, is_answer: false },
-    Row { name: "Leave", is_for_home: false, carries_data: true, is_answer: true },
+pub const MESSAGES: &[MessageRow] = &[
+    MessageRow { name: "Borrow", is_for_home: true, carries_data: false, is_answer: false },
+    MessageRow { name: "Return", is_for_home: true, carries_data: true, is_answer: false },
+    MessageRow { name: "Lend", is_for_home: false, carries_data: true, is_answer: true },
+    MessageRow { name: "Recall", is_for_home: false, carries_data: false, is_answer: false },
+    MessageRow { name: "Leave", is_for_home: false, carries_data: true, is_answer: true },
 ];
 
 /// So many times in a row a node gives a block back by itself, after another one has wanted it. Then it keeps it.
@@ -103,7 +103,7 @@ impl<M: Storage> Protocol<M> for Home<M> {
         Ok(Home { entries: M::table(blocks)?, waiting: Queue::new(), asked: None, used: Queue::new() })
     }
 
-    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, _store: bool) {
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, _store: bool) {
         if site.home == env.port.me() {
             self.wanted(env, site, Holder::HOME);
         } else {
@@ -112,7 +112,7 @@ impl<M: Storage> Protocol<M> for Home<M> {
         }
     }
 
-    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
         match message.kind {
             BORROW => self.wanted(env, site, Holder::of(message.from)),
             RETURN => self.returned(env, site, message.from, message.data),
@@ -151,7 +151,7 @@ impl<M: Storage> Protocol<M> for Home<M> {
         while self.used.pop().is_some() {}
     }
 
-    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
         give_back(env, site);
     }
 
@@ -204,7 +204,13 @@ impl<M: Storage> Home<M> {
 
     /// At the home: whether node 0 gives back, unasked, what it has had since before this node existed, as the first event of the page.
     #[cold]
-    fn is_first_of_page<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64, from: NodeId) -> bool {
+    fn is_first_of_page<P: Port>(
+        &mut self,
+        env: &mut Env<'_, M, P>,
+        site: &BlockSite,
+        number: u64,
+        from: NodeId,
+    ) -> bool {
         if self.holder(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
             first_touch(self, env, site);
         }
@@ -212,7 +218,7 @@ impl<M: Storage> Home<M> {
     }
 
     /// At the home: somebody wants the block.
-    fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, who: Holder) {
+    fn wanted<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, who: Holder) {
         let number = env.port.number(site.block);
         if self.holder(number) == Holder::HOME && env.tag(site.block) == Tag::Invalid {
             first_touch(self, env, site);
@@ -230,7 +236,7 @@ impl<M: Storage> Home<M> {
     }
 
     /// At the home: the block goes to who wants it, if it is here.
-    fn is_served<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64, who: Holder) -> bool {
+    fn is_served<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, number: u64, who: Holder) -> bool {
         if self.holder(number) != Holder::HOME {
             return false;
         }
@@ -250,7 +256,7 @@ impl<M: Storage> Home<M> {
     }
 
     /// At the home: asks for a block that is lent. Who borrows it next time gives it back by itself.
-    fn recall<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, number: u64) {
+    fn recall<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, number: u64) {
         let entry = self.entries.get(number);
         if let Some(holder) = entry.holder.node() {
             self.entries.set(number, Entry { visits: VISITS, ..entry });
@@ -259,7 +265,7 @@ impl<M: Storage> Home<M> {
     }
 
     /// At the home: a node has used the block.
-    fn returned<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, from: NodeId, data: Option<&Data>) {
+    fn returned<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, from: NodeId, data: Option<&Data>) {
         let number = env.port.number(site.block);
         if self.holder(number) != Holder::of(from) && !self.is_first_of_page(env, site, number, from) {
             return reject(env.port);
@@ -288,7 +294,7 @@ impl<M: Storage> Home<M> {
 }
 
 /// Returns a block to its home.
-fn give_back<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site) {
+fn give_back<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &BlockSite) {
     env.set_tag(site, Tag::Invalid);
     env.port.count(Counter::WriteBacks);
     env.send(site.home, site, RETURN, true);

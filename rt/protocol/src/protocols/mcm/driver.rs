@@ -12,7 +12,7 @@
 //! * *Untouched pages.* An Unshared entry means that the home's tag is Writable, but tags start Invalid everywhere. See [`first_touch`].
 
 use crate::ids::{Block, Data, NodeId};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
@@ -113,7 +113,7 @@ impl<M: Storage> Protocol<M> for Mcm<M> {
         })
     }
 
-    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
         self.waiting = Some((site.block, store));
         self.pause = Pause::START;
         if site.home == env.port.me() {
@@ -123,7 +123,7 @@ impl<M: Storage> Protocol<M> for Mcm<M> {
         }
     }
 
-    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
         let Some(msg) = Msg::from_byte(message.kind) else { return reject(env.port) };
         #[cfg(feature = "planted")]
         if self.planted_message(env, site, msg, message.from) {
@@ -170,7 +170,7 @@ impl<M: Storage> Protocol<M> for Mcm<M> {
         self.has_jobs() || self.owes_answer()
     }
 
-    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
         self.node_event(env, site, NodeEvent::Evict, None);
     }
 
@@ -183,7 +183,7 @@ impl<M: Storage> Protocol<M> for Mcm<M> {
     }
 
     /// The protocol knows no request of the home's own program that nobody waits for.
-    fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool {
+    fn is_worth_asking(&self, port: &impl Port, site: &BlockSite) -> bool {
         site.home != port.me()
     }
 
@@ -191,7 +191,7 @@ impl<M: Storage> Protocol<M> for Mcm<M> {
         self.events.0.len() < PREFETCHES as u64
     }
 
-    fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+    fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
         self.node_event(env, site, if store { NodeEvent::Store } else { NodeEvent::Load }, None);
     }
 
@@ -241,7 +241,7 @@ impl<M: Storage> Mcm<M> {
     pub(super) fn home_event<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         event: HomeEvent,
         data: Option<&Data>,
     ) {
@@ -263,7 +263,13 @@ impl<M: Storage> Mcm<M> {
         }
     }
 
-    fn node_event<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, event: NodeEvent, data: Option<&Data>) {
+    fn node_event<P: Port>(
+        &mut self,
+        env: &mut Env<'_, M, P>,
+        site: &BlockSite,
+        event: NodeEvent,
+        data: Option<&Data>,
+    ) {
         let bits = self.events.bits(site.block);
         let tag = env.tag(site.block);
         #[cfg(feature = "planted")]
@@ -280,7 +286,7 @@ impl<M: Storage> Mcm<M> {
     }
 
     /// Performs a step's actions in order.
-    fn perform<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, actions: &Actions, data: Option<&Data>) {
+    fn perform<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, actions: &Actions, data: Option<&Data>) {
         for &action in actions.as_slice() {
             #[cfg(feature = "planted")]
             if self.planted_action(env, site, action, actions, data) {
@@ -311,7 +317,7 @@ impl<M: Storage> Mcm<M> {
     }
 }
 
-pub(super) fn send<M: Storage, P: Port>(env: &mut Env<'_, M, P>, to: NodeId, site: &Site, msg: Msg) {
+pub(super) fn send<M: Storage, P: Port>(env: &mut Env<'_, M, P>, to: NodeId, site: &BlockSite, msg: Msg) {
     if matches!(msg, Msg::YankedFull | Msg::ReturnDirty) {
         env.port.count(Counter::WriteBacks);
     }
@@ -319,6 +325,6 @@ pub(super) fn send<M: Storage, P: Port>(env: &mut Env<'_, M, P>, to: NodeId, sit
 }
 
 #[cold]
-fn violation(port: &impl Port, site: &Site, violation: &Violation) -> ! {
+fn violation(port: &impl Port, site: &BlockSite, violation: &Violation) -> ! {
     port.fail(format_args!("protocol error at block {:#x}: {}: {violation:?}", site.block.addr(), violation.what()))
 }

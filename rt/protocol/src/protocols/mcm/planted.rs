@@ -3,7 +3,7 @@
 use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
 use crate::planted;
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocols::mcm::directory::{Entry, HomeState, Requester};
 use crate::protocols::mcm::driver::{Mcm, send};
@@ -29,7 +29,7 @@ impl<M: Storage> Mcm<M> {
         }
     }
 
-    fn planted_state(&self, port: &impl Port, site: &Site) -> Option<HomeState> {
+    fn planted_state(&self, port: &impl Port, site: &BlockSite) -> Option<HomeState> {
         self.directory.get(port.number(site.block)).decode()
     }
 
@@ -37,7 +37,7 @@ impl<M: Storage> Mcm<M> {
     pub(super) fn planted_message<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         msg: Msg,
         from: NodeId,
     ) -> bool {
@@ -61,7 +61,7 @@ impl<M: Storage> Mcm<M> {
     pub(super) fn planted_action<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         action: Action,
         actions: &Actions,
         data: Option<&Data>,

@@ -4,11 +4,11 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Data, NodeId};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
-use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::defer::{Deferred, WaitingEvent};
 use crate::protocols::stache::directory::DirState;
-use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::driver::{Stache, StacheRules};
 use crate::protocols::stache::steps;
 use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
 use crate::storage::{Storage, Table, Zeroed};
@@ -44,7 +44,7 @@ pub struct Moves<M: Storage> {
     noted: M::Table<Noted>,
 }
 
-impl<M: Storage> Rules<M> for Moves<M> {
+impl<M: Storage> StacheRules<M> for Moves<M> {
     fn new(blocks: u64) -> Result<Moves<M>, M::Error> {
         Ok(Moves { noted: M::table(blocks)? })
     }
@@ -59,7 +59,7 @@ impl<M: Storage> Rules<M> for Moves<M> {
     fn home_event<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         (state, event): (DirState, HomeEvent),
         data: Option<&Data>,
     ) -> HomeEvent {
@@ -92,9 +92,9 @@ impl<M: Storage> Rules<M> for Moves<M> {
     fn stepped<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         states: (DirState, DirState),
-        _waiting: &Deferred<M::Table<Waiting>>,
+        _waiting: &Deferred<M::Table<WaitingEvent>>,
     ) -> Option<DirState> {
         if has_bug!(env.port, MovedCopyStays) && matches!(states, (DirState::Idle, DirState::Exclusive(_))) {
             env.set_tag(site, Tag::ReadOnly);

@@ -6,9 +6,9 @@
 use crate::bugs::has_bug;
 use crate::ids::{BLOCK_WORDS, Block, Data, NodeId};
 use crate::operation::Operation;
-use crate::port::{Port, Rounds, Site};
+use crate::port::{BlockSite, Port, Rounds};
 use crate::protocol::env::Env;
-use crate::protocol::messages::{Incoming, Row, reject};
+use crate::protocol::messages::{Incoming, MessageRow, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::Protocol;
 use crate::storage::{Queue, Storage, Table, Zeroed};
@@ -22,12 +22,12 @@ const ADD: u8 = 3;
 /// Home to node, with data.
 const COPY: u8 = 5;
 
-pub const MESSAGES: &[Row] = &[
-    Row { name: "FetchEven", is_for_home: true, carries_data: false, is_answer: false },
-    Row { name: "FetchOdd", is_for_home: true, carries_data: false, is_answer: false },
-    Row { name: "AddEven", is_for_home: true, carries_data: true, is_answer: false },
-    Row { name: "AddOdd", is_for_home: true, carries_data: true, is_answer: false },
-    Row { name: "Copy", is_for_home: false, carries_data: true, is_answer: true },
+pub const MESSAGES: &[MessageRow] = &[
+    MessageRow { name: "FetchEven", is_for_home: true, carries_data: false, is_answer: false },
+    MessageRow { name: "FetchOdd", is_for_home: true, carries_data: false, is_answer: false },
+    MessageRow { name: "AddEven", is_for_home: true, carries_data: true, is_answer: false },
+    MessageRow { name: "AddOdd", is_for_home: true, carries_data: true, is_answer: false },
+    MessageRow { name: "Copy", is_for_home: false, carries_data: true, is_answer: true },
 ];
 
 const fn parity(barriers: u64) -> u8 {
@@ -91,7 +91,7 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
         Ok(Reduce { uses: M::table(blocks)?, list: Queue::new(), asked: None, added })
     }
 
-    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
         if site.home == env.port.me() {
             touch(env, site);
             env.grant(site.block);
@@ -113,7 +113,7 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
         }
     }
 
-    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
         match message.kind {
             kind @ (FETCH | 2) => {
                 let rounds = env.port.rounds();
@@ -146,7 +146,7 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
         false
     }
 
-    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
         give_up(env, site);
     }
 
@@ -165,7 +165,7 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
     /// Such memory is handed out when all nodes exist.
     fn begin_away<P: Port>(&mut self, _env: &mut Env<'_, M, P>, _number: u64, _holder: NodeId) {}
 
-    fn begin_to_store<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) -> bool {
+    fn begin_to_store<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) -> bool {
         let found = self.use_of(env.port, site);
         if site.home != env.port.me() && !found.is_open() {
             self.enlist(env, site);
@@ -214,11 +214,11 @@ impl<M: Storage> Protocol<M> for Reduce<M> {
 }
 
 impl<M: Storage> Reduce<M> {
-    fn use_of(&self, port: &impl Port, site: &Site) -> Use {
+    fn use_of(&self, port: &impl Port, site: &BlockSite) -> Use {
         self.uses.get(port.number(site.block))
     }
 
-    fn enlist<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+    fn enlist<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
         if self.use_of(env.port, site) == Use::NONE {
             self.uses.set(env.port.number(site.block), Use(Use::LISTED));
             push(env, &mut self.list, site.block.addr());
@@ -226,7 +226,7 @@ impl<M: Storage> Reduce<M> {
     }
 
     /// At the home: a node has added.
-    fn keep<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, parity: u8, message: &Incoming<'_>) {
+    fn keep<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, parity: u8, message: &Incoming<'_>) {
         let (Some(last), Some(queue)) = (message.data, self.added.get_mut(message.from.index())) else {
             return reject(env.port);
         };
@@ -260,7 +260,7 @@ impl<M: Storage> Reduce<M> {
 }
 
 /// At the home: of a page that nobody has used the home uses the block first.
-fn touch<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site) {
+fn touch<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &BlockSite) {
     if env.tag(site.block) == Tag::Invalid {
         fill(env, site, operation(env, site).initial());
         env.set_tag(site, Tag::Writable);
@@ -268,7 +268,7 @@ fn touch<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site) {
 }
 
 /// Elsewhere: the copy goes, with what was added to it.
-fn give_up<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site) {
+fn give_up<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &BlockSite) {
     if env.tag(site.block) == Tag::Writable {
         let neutral = operation(env, site).neutral();
         let is_used = blocks(site).any(|part| env.port.read(part).iter().any(|&word| word != neutral));
@@ -281,17 +281,17 @@ fn give_up<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site) {
     env.set_tag(site, Tag::Invalid);
 }
 
-fn fill<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &Site, word: u64) {
+fn fill<M: Storage, P: Port>(env: &mut Env<'_, M, P>, site: &BlockSite, word: u64) {
     let data: Data = [word; BLOCK_WORDS];
     blocks(site).for_each(|part| env.port.write(part, &data));
 }
 
-fn blocks(site: &Site) -> impl Iterator<Item = Block> + use<> {
+fn blocks(site: &BlockSite) -> impl Iterator<Item = Block> + use<> {
     let first = site.block.addr();
     (first..first + site.bytes).step_by(BLOCK_BYTES as usize).map(Block::of)
 }
 
-fn operation<M: Storage, P: Port>(env: &Env<'_, M, P>, site: &Site) -> Operation {
+fn operation<M: Storage, P: Port>(env: &Env<'_, M, P>, site: &BlockSite) -> Operation {
     match env.port.operation(site.block) {
         Some(operation) => operation,
         None => env.port.fail(format_args!("block {:#x} has no operation", site.block.addr())),

@@ -11,17 +11,17 @@ use crate::storage::{Table, Zeroed};
 
 /// An event that waits. `block` is any number that names the block, such as its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Waiting {
+pub struct WaitingEvent {
     block: u64,
     event: HomeEvent,
 }
 
 // SAFETY: an integer, and an event for which zero is a value.
-unsafe impl Zeroed for Waiting {}
+unsafe impl Zeroed for WaitingEvent {}
 
-impl Waiting {
+impl WaitingEvent {
     /// Stands where nothing waits: zero bytes.
-    pub const NOTHING: Waiting = Waiting { block: 0, event: HomeEvent::Read(NodeId::FIRST) };
+    pub const NOTHING: WaitingEvent = WaitingEvent { block: 0, event: HomeEvent::Read(NodeId::FIRST) };
 }
 
 /// Events in order of arrival, as many as the table has room for.
@@ -33,9 +33,9 @@ pub struct Deferred<T> {
 
 /// The queue has no room: some node has more misses outstanding than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct QueueFull;
 
-impl<T: Table<Waiting>> Deferred<T> {
+impl<T: Table<WaitingEvent>> Deferred<T> {
     /// An empty queue in a zeroed table.
     pub const fn new(events: T) -> Self {
         Deferred { events, len: 0 }
@@ -46,11 +46,11 @@ impl<T: Table<Waiting>> Deferred<T> {
     }
 
     /// Puts an event behind all others.
-    pub fn push(&mut self, block: u64, event: HomeEvent) -> Result<(), Full> {
+    pub fn push(&mut self, block: u64, event: HomeEvent) -> Result<(), QueueFull> {
         if self.len == self.events.capacity() {
-            return Err(Full);
+            return Err(QueueFull);
         }
-        self.events.set(self.len, Waiting { block, event });
+        self.events.set(self.len, WaitingEvent { block, event });
         self.len += 1;
         Ok(())
     }
@@ -64,12 +64,12 @@ impl<T: Table<Waiting>> Deferred<T> {
     /// Takes the oldest event of that block.
     pub fn pop(&mut self, block: u64) -> Option<HomeEvent> {
         let at = self.position(block)?;
-        let Waiting { event, .. } = self.events.get(at);
+        let WaitingEvent { event, .. } = self.events.get(at);
         self.len -= 1;
         for place in at..self.len {
             self.events.set(place, self.events.get(place + 1));
         }
-        self.events.set(self.len, Waiting::NOTHING);
+        self.events.set(self.len, WaitingEvent::NOTHING);
         Some(event)
     }
 
@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn each_block_is_first_in_first_out() {
         let node = |number| NodeId::new(number).unwrap();
-        let mut queue = Deferred::new([Waiting::NOTHING; 4]);
+        let mut queue = Deferred::new([WaitingEvent::NOTHING; 4]);
         assert!(queue.is_empty() && !queue.is_waiting(7) && queue.pop(7).is_none());
         queue.push(7, HomeEvent::Read(node(1))).unwrap();
         queue.push(8, HomeEvent::LocalStore).unwrap();
         queue.push(7, HomeEvent::Write(node(2))).unwrap();
         queue.push(7, HomeEvent::Upgrade(node(3))).unwrap();
-        assert_eq!(queue.push(9, HomeEvent::LocalLoad), Err(Full));
+        assert_eq!(queue.push(9, HomeEvent::LocalLoad), Err(QueueFull));
         assert_eq!(queue.pop(7), Some(HomeEvent::Read(node(1))));
         queue.push(7, HomeEvent::LocalLoad).unwrap();
         assert_eq!(queue.blocks().collect::<Vec<_>>(), [8, 7, 7, 7]);
@@ -113,6 +113,6 @@ mod tests {
         assert_eq!(queue.pop(7), Some(HomeEvent::Upgrade(node(3))));
         assert!(queue.is_waiting(7));
         assert_eq!(queue.pop(7), Some(HomeEvent::LocalLoad));
-        assert_eq!(queue, Deferred::new([Waiting::NOTHING; 4]));
+        assert_eq!(queue, Deferred::new([WaitingEvent::NOTHING; 4]));
     }
 }

@@ -410,7 +410,7 @@ impl<M: Storage, const WORDS: usize> Directory<M, WORDS> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::vectors::Vectors;
+    use crate::storage::vectors::VectorStorage;
 
     /// Words of the largest directory.
     const ALL: usize = NAMED_NODES / 64;
@@ -471,7 +471,7 @@ mod tests {
     fn every_state_comes_back<const W: usize>(floor: usize) {
         let states = states::<W>();
         assert!(states.len() > floor, "{}", states.len());
-        let mut directory = Directory::<Vectors, W>::new(states.len() as u64).unwrap();
+        let mut directory = Directory::<VectorStorage, W>::new(states.len() as u64).unwrap();
         let mut seen = std::collections::HashSet::new();
         for (block, &state) in (0..).zip(&states) {
             directory.set(block, state).unwrap();
@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     fn records_are_used_again() {
-        let mut directory = Directory::<Vectors, ALL>::new(8).unwrap();
+        let mut directory = Directory::<VectorStorage, ALL>::new(8).unwrap();
         let all = DirState::Shared(set(0..1024));
         for round in 0..1000 {
             directory.set(round % 8, all).unwrap();
@@ -528,7 +528,7 @@ mod tests {
     fn zero_bytes_are_idle() {
         assert_eq!(bytes(DirEntry::IDLE), [0; 8]);
         assert_eq!(encode::<1>(DirState::Idle), Some(DirEntry::IDLE));
-        assert_eq!(Directory::<Vectors, 1>::new(4).unwrap().get(3), Ok(DirState::Idle));
+        assert_eq!(Directory::<VectorStorage, 1>::new(4).unwrap().get(3), Ok(DirState::Idle));
     }
 
     #[test]
@@ -571,7 +571,7 @@ mod tests {
             [0x31, 0, 255, 255, 255, 255, 255, 255], // no such form
             [0x81, 0, 1, 0, 0, 0, 0, 0],             // nor this
         ] {
-            let mut directory = Directory::<Vectors, 1>::new(1).unwrap();
+            let mut directory = Directory::<VectorStorage, 1>::new(1).unwrap();
             directory.entries.set(0, from_bytes(bad));
             assert_eq!(directory.get(0), Err(from_bytes(bad)), "{bad:?}");
         }

@@ -8,12 +8,12 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeId};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
 use crate::protocol::pins::Pins;
 use crate::protocol::seam::{PREFETCHES, Protocol, first_touch};
-use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::defer::{Deferred, WaitingEvent};
 use crate::protocols::stache::directory::{DirState, Directory};
 use crate::protocols::stache::steps;
 use crate::protocols::stache::vocabulary::{
@@ -38,8 +38,8 @@ macro_rules! for_each_of_four {
 }
 
 /// What protocols may do otherwise that are stache in all else. Stache itself: [`Invalidate`].
-pub trait Rules<M: Storage>: Sized {
-    /// Whether homes send copies that nobody has asked for. They can cross a request, which they answer ([`Rules::is_answered`]).
+pub trait StacheRules<M: Storage>: Sized {
+    /// Whether homes send copies that nobody has asked for. They can cross a request, which they answer ([`StacheRules::is_answered`]).
     const SENDS_UNASKED: bool = false;
 
     /// For so many minimum blocks.
@@ -53,7 +53,7 @@ pub trait Rules<M: Storage>: Sized {
     fn home_event<P: Port>(
         &mut self,
         _env: &mut Env<'_, M, P>,
-        _site: &Site,
+        _site: &BlockSite,
         (_state, event): (DirState, HomeEvent),
         _data: Option<&Data>,
     ) -> HomeEvent {
@@ -78,20 +78,20 @@ pub trait Rules<M: Storage>: Sized {
     fn stepped<P: Port>(
         &mut self,
         _env: &mut Env<'_, M, P>,
-        _site: &Site,
+        _site: &BlockSite,
         _states: (DirState, DirState),
-        _waiting: &Deferred<M::Table<Waiting>>,
+        _waiting: &Deferred<M::Table<WaitingEvent>>,
     ) -> Option<DirState> {
         None
     }
 
-    /// At the home, where [`Rules::SENDS_UNASKED`]: whether a request that has just arrived has been answered by what was sent unasked.
+    /// At the home, where [`StacheRules::SENDS_UNASKED`]: whether a request that has just arrived has been answered by what was sent unasked.
     fn is_answered(_port: &impl Port, _state: DirState, _event: HomeEvent) -> bool {
         false
     }
 
     /// A message that is not stache's, at a node that is not the home: the event that it is.
-    fn cache_event<P: Port>(env: &mut Env<'_, M, P>, _site: &Site, _message: &Incoming<'_>) -> Option<CacheEvent> {
+    fn cache_event<P: Port>(env: &mut Env<'_, M, P>, _site: &BlockSite, _message: &Incoming<'_>) -> Option<CacheEvent> {
         reject(env.port);
         None
     }
@@ -111,7 +111,7 @@ pub trait Rules<M: Storage>: Sized {
     }
 
     /// [`Protocol::pushed`]; the block has no outstanding request.
-    fn pushed<P: Port>(env: &mut Env<'_, M, P>, _site: &Site, _part: Block, _data: &Data) {
+    fn pushed<P: Port>(env: &mut Env<'_, M, P>, _site: &BlockSite, _part: Block, _data: &Data) {
         reject(env.port);
     }
 }
@@ -119,7 +119,7 @@ pub trait Rules<M: Storage>: Sized {
 /// The rules of stache.
 pub struct Invalidate;
 
-impl<M: Storage> Rules<M> for Invalidate {
+impl<M: Storage> StacheRules<M> for Invalidate {
     fn new(_blocks: u64) -> Result<Invalidate, M::Error> {
         Ok(Invalidate)
     }
@@ -133,11 +133,11 @@ pub struct Stache<M: Storage, R = Invalidate> {
     misses: [(Block, CacheState); OUTSTANDING],
     outstanding: usize,
     /// Requests that found their block busy.
-    deferred: Deferred<M::Table<Waiting>>,
+    deferred: Deferred<M::Table<WaitingEvent>>,
     rules: R,
 }
 
-impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
+impl<M: Storage, R: StacheRules<M>> Protocol<M> for Stache<M, R> {
     fn new(blocks: u64, nodes: u32) -> Result<Self, M::Error> {
         Ok(Stache {
             rules: R::new(blocks)?,
@@ -149,7 +149,7 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
     }
 
     #[inline(always)]
-    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+    fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
         if site.home == env.port.me() {
             self.home_event(env, site, if store { HomeEvent::LocalStore } else { HomeEvent::LocalLoad }, None);
         } else {
@@ -158,7 +158,7 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
     }
 
     #[inline(always)]
-    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+    fn message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
         let Some(msg) = Msg::from_byte(message.kind) else { return self.other_message(env, site, message) };
         if msg == Msg::Invalidate {
             env.port.count(Counter::InvalidationsReceived);
@@ -192,7 +192,7 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
         self.deferred.blocks().any(|addr| pins.contains(Block::of(addr)))
     }
 
-    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+    fn evict<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
         self.cache_event(env, site, CacheEvent::Evict, None);
     }
 
@@ -205,7 +205,7 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
     }
 
     /// A block of this home is, when it is with other nodes and nothing is under way about it.
-    fn is_worth_asking(&self, port: &impl Port, site: &Site) -> bool {
+    fn is_worth_asking(&self, port: &impl Port, site: &BlockSite) -> bool {
         if site.home != port.me() {
             return true;
         }
@@ -219,7 +219,7 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
         self.outstanding < PREFETCHES
     }
 
-    fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, store: bool) {
+    fn ask<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
         if site.home == env.port.me() && !has_bug!(env.port, OwnAheadIsForgotten) {
             // Noted as another home's would be, until the step that serves it.
             let pending = if store { CacheState::WritePending } else { CacheState::ReadPending };
@@ -251,7 +251,7 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
         self.rules.is_leaving(&self.directory, k)
     }
 
-    fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
+    fn pushed<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, part: Block, data: &Data) {
         // What is asked for comes, and is newer.
         if self.outstanding == 0 || self.outstanding(site.block).is_none() {
             R::pushed(env, site, part, data);
@@ -259,9 +259,9 @@ impl<M: Storage, R: Rules<M>> Protocol<M> for Stache<M, R> {
     }
 }
 
-impl<M: Storage, R: Rules<M>> Stache<M, R> {
+impl<M: Storage, R: StacheRules<M>> Stache<M, R> {
     #[cold]
-    fn other_message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, message: &Incoming<'_>) {
+    fn other_message<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
         if site.home != env.port.me() {
             if let Some(event) = R::cache_event(env, site, message) {
                 self.cache_event(env, site, event, message.data);
@@ -307,7 +307,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     pub(super) fn home_event<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         event: HomeEvent,
         data: Option<&Data>,
     ) {
@@ -322,14 +322,14 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
         }
     }
 
-    fn defer<P: Port>(&mut self, env: &Env<'_, M, P>, site: &Site, event: HomeEvent) {
+    fn defer<P: Port>(&mut self, env: &Env<'_, M, P>, site: &BlockSite, event: HomeEvent) {
         if self.deferred.push(site.block.addr(), event).is_err() {
             env.port.fail(format_args!("protocol error: more requests wait at this home than there are nodes"));
         }
     }
 
     #[inline(always)]
-    fn home_state<P: Port>(&self, env: &Env<'_, M, P>, site: &Site, number: u64) -> DirState {
+    fn home_state<P: Port>(&self, env: &Env<'_, M, P>, site: &BlockSite, number: u64) -> DirState {
         match self.directory.get(number) {
             Ok(state) => state,
             Err(entry) => violation(env.port, site, &Violation::CorruptEntry(entry)),
@@ -346,7 +346,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn home_step<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         event: HomeEvent,
         data: Option<&Data>,
     ) -> bool {
@@ -379,7 +379,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn home_step_of_any<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         number: u64,
         step: (DirState, Tag, HomeEvent),
         data: Option<&Data>,
@@ -391,7 +391,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn home_step_at<const UNROLLED: bool, P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         number: u64,
         (state, tag, event): (DirState, Tag, HomeEvent),
         data: Option<&Data>,
@@ -418,7 +418,13 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     }
 
     /// Steps an event at a node that is not the home.
-    fn cache_event<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, event: CacheEvent, data: Option<&Data>) {
+    fn cache_event<P: Port>(
+        &mut self,
+        env: &mut Env<'_, M, P>,
+        site: &BlockSite,
+        event: CacheEvent,
+        data: Option<&Data>,
+    ) {
         let state = match self.outstanding(site.block) {
             Some(state) => Some(state),
             None => CacheState::from_tag(env.tag(site.block)),
@@ -455,7 +461,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn cache_step_of_any<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         state: CacheState,
         event: CacheEvent,
         data: Option<&Data>,
@@ -467,7 +473,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn cache_step_at<const UNROLLED: bool, P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         state: CacheState,
         event: CacheEvent,
         data: Option<&Data>,
@@ -488,7 +494,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn perform<const UNROLLED: bool, P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         at_home: bool,
         actions: &Actions,
         data: Option<&Data>,
@@ -511,7 +517,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     fn act<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         at_home: bool,
         action: Action,
         #[cfg_attr(not(feature = "planted"), expect(unused_variables))] actions: &Actions,
@@ -553,7 +559,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
 }
 
 #[inline]
-pub(super) fn send<M: Storage, P: Port>(env: &mut Env<'_, M, P>, to: NodeId, site: &Site, msg: Msg) {
+pub(super) fn send<M: Storage, P: Port>(env: &mut Env<'_, M, P>, to: NodeId, site: &BlockSite, msg: Msg) {
     if msg == Msg::WriteBack {
         env.port.count(Counter::WriteBacks);
     }
@@ -561,6 +567,6 @@ pub(super) fn send<M: Storage, P: Port>(env: &mut Env<'_, M, P>, to: NodeId, sit
 }
 
 #[cold]
-fn violation(port: &impl Port, site: &Site, violation: &Violation) -> ! {
+fn violation(port: &impl Port, site: &BlockSite, violation: &Violation) -> ! {
     port.fail(format_args!("protocol error at block {:#x}: {}: {violation:?}", site.block.addr(), violation.what()))
 }

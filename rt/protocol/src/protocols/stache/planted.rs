@@ -3,15 +3,15 @@
 use crate::bugs::Bug;
 use crate::ids::{Block, Data, NodeId};
 use crate::planted;
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocols::stache::directory::{DirState, Requester};
-use crate::protocols::stache::driver::{Rules, Stache, send};
+use crate::protocols::stache::driver::{Stache, StacheRules, send};
 use crate::protocols::stache::vocabulary::{Action, Actions, CacheEvent, CacheState, HomeEvent, Msg};
 use crate::storage::Storage;
 use crate::tag::Tag;
 
-impl<M: Storage, R: Rules<M>> Stache<M, R> {
+impl<M: Storage, R: StacheRules<M>> Stache<M, R> {
     /// The tag that the home's own copy seems to have, so that the protocol's own consistency check does not end the run.
     pub(super) fn planted_home_tag(port: &impl Port, state: DirState, tag: Tag) -> Tag {
         match port.bug() {
@@ -49,7 +49,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     pub(super) fn planted_message<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         msg: Msg,
         from: NodeId,
     ) -> bool {
@@ -72,7 +72,7 @@ impl<M: Storage, R: Rules<M>> Stache<M, R> {
     pub(super) fn planted_action<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         at_home: bool,
         action: Action,
         actions: &Actions,

@@ -5,12 +5,12 @@
 
 use crate::bugs::has_bug;
 use crate::ids::{Block, Data, NodeSet};
-use crate::port::{Port, Site};
+use crate::port::{BlockSite, Port};
 use crate::protocol::env::Env;
 use crate::protocol::messages::{Incoming, reject};
-use crate::protocols::stache::defer::{Deferred, Waiting};
+use crate::protocols::stache::defer::{Deferred, WaitingEvent};
 use crate::protocols::stache::directory::{DirState, Directory};
-use crate::protocols::stache::driver::{Rules, Stache};
+use crate::protocols::stache::driver::{Stache, StacheRules};
 use crate::protocols::stache::vocabulary::{Actions, CacheEvent, CacheState, HomeEvent, Violation};
 use crate::protocols::update::steps::{self, DROPPED};
 use crate::storage::{Queue, Storage, Table, Zeroed};
@@ -18,7 +18,7 @@ use crate::tag::Tag;
 use blizzard_contract::BLOCK_BYTES;
 
 /// The protocol's state on one node.
-pub type Update<M> = Stache<M, Pushes<M>>;
+pub type Update<M> = Stache<M, UpdatePushes<M>>;
 
 /// Whether a block is in the list of those that have readers.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ struct Listed(bool);
 unsafe impl Zeroed for Listed {}
 
 /// What update keeps besides stache's state: used for blocks whose home this node is.
-pub struct Pushes<M: Storage> {
+pub struct UpdatePushes<M: Storage> {
     /// By minimum block: what its readers have.
     pushed: M::Table<Data>,
     listed: M::Table<Listed>,
@@ -38,9 +38,14 @@ pub struct Pushes<M: Storage> {
     leaving: Queue<u64, M>,
 }
 
-impl<M: Storage> Rules<M> for Pushes<M> {
-    fn new(blocks: u64) -> Result<Pushes<M>, M::Error> {
-        Ok(Pushes { pushed: M::table(blocks)?, listed: M::table(blocks)?, list: Queue::new(), leaving: Queue::new() })
+impl<M: Storage> StacheRules<M> for UpdatePushes<M> {
+    fn new(blocks: u64) -> Result<UpdatePushes<M>, M::Error> {
+        Ok(UpdatePushes {
+            pushed: M::table(blocks)?,
+            listed: M::table(blocks)?,
+            list: Queue::new(),
+            leaving: Queue::new(),
+        })
     }
 
     #[inline(always)]
@@ -57,9 +62,9 @@ impl<M: Storage> Rules<M> for Pushes<M> {
     fn stepped<P: Port>(
         &mut self,
         env: &mut Env<'_, M, P>,
-        site: &Site,
+        site: &BlockSite,
         (before, next): (DirState, DirState),
-        _waiting: &Deferred<M::Table<Waiting>>,
+        _waiting: &Deferred<M::Table<WaitingEvent>>,
     ) -> Option<DirState> {
         let DirState::Shared(_) = next else { return None };
         let readers = match before {
@@ -104,7 +109,7 @@ impl<M: Storage> Rules<M> for Pushes<M> {
         Some(matches!(directory.get(self.leaving.get(k)?), Ok(DirState::AwaitAcks { .. })))
     }
 
-    fn pushed<P: Port>(env: &mut Env<'_, M, P>, site: &Site, part: Block, data: &Data) {
+    fn pushed<P: Port>(env: &mut Env<'_, M, P>, site: &BlockSite, part: Block, data: &Data) {
         match env.tag(site.block) {
             Tag::ReadOnly => env.port.write(part, data),
             Tag::Invalid => env.send(site.home, site, DROPPED, false),
@@ -113,9 +118,9 @@ impl<M: Storage> Rules<M> for Pushes<M> {
     }
 }
 
-impl<M: Storage> Pushes<M> {
+impl<M: Storage> UpdatePushes<M> {
     /// Brings `readers` up to date.
-    fn push<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site, readers: NodeSet) {
+    fn push<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, readers: NodeSet) {
         let first = env.port.number(site.block);
         for part in 0..site.bytes / BLOCK_BYTES {
             let block = Block::of(site.block.addr() + part * BLOCK_BYTES);
@@ -129,7 +134,7 @@ impl<M: Storage> Pushes<M> {
         }
     }
 
-    fn enlist<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &Site) {
+    fn enlist<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite) {
         let number = env.port.number(site.block);
         if !self.listed.get(number).0 {
             self.listed.set(number, Listed(true));

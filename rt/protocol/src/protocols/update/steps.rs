@@ -8,7 +8,7 @@
 //! | Dropped X (13) | | X is no reader any more |
 
 use crate::ids::NodeId;
-use crate::protocol::messages::Row;
+use crate::protocol::messages::MessageRow;
 use crate::protocols::stache::directory::{DirState, Requester};
 use crate::protocols::stache::steps;
 use crate::protocols::stache::vocabulary::{
@@ -20,8 +20,8 @@ use crate::tag::Tag;
 pub const DROPPED: u8 = 13;
 
 /// Those of stache, and one more.
-pub const MESSAGES: &[Row] = &{
-    let mut rows = [Row { name: "Dropped", is_for_home: true, carries_data: false, is_answer: false }; 13];
+pub const MESSAGES: &[MessageRow] = &{
+    let mut rows = [MessageRow { name: "Dropped", is_for_home: true, carries_data: false, is_answer: false }; 13];
     let mut at = 0;
     while at < OF_STACHE.len() {
         rows[at] = OF_STACHE[at];

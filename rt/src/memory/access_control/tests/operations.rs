@@ -9,7 +9,7 @@ use crate::memory::partition::{BlockSize, Partition};
 use crate::memory::segment::{GUARD_BYTES, InvalidTags};
 use crate::memory::tags::Space;
 use crate::system_calls::table::calls::row;
-use crate::system_calls::table::copies::{Copies, Given};
+use crate::system_calls::table::copies::{CallCopies, Given};
 use crate::system_calls::table::memory::kernel_arguments;
 use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::{
@@ -149,7 +149,7 @@ impl<C: AccessControl> Program<C> {
         // `write`: a descriptor, a pointer, a number; `mmap`: no pointer that is followed.
         let of = |addr| if program::in_segment(addr) { control.kernel_address(addr) } else { addr };
         let given = |nr, args| {
-            let mut copies = Copies::EMPTY;
+            let mut copies = CallCopies::EMPTY;
             let given = Given { copies: &mut copies, address: &of };
             // SAFETY: the call leads to no structures.
             unsafe { kernel_arguments(row(nr), nr, &args, Shared::Segment, given) }.unwrap()

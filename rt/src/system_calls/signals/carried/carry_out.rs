@@ -13,30 +13,30 @@
 use crate::kernel::owned::per_thread;
 use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext};
 use crate::kernel::xsave;
-use crate::libraries::places::Place;
+use crate::libraries::places::CodePlace;
 use crate::memory::access_control::program::{self, in_segment};
 use crate::node::access::Lane;
 use crate::process::accesses;
 use crate::process::process;
 use crate::system_calls::signals::carried::address;
-use crate::system_calls::signals::carried::decode::{self, Access, Insn, LONGEST, Plain};
+use crate::system_calls::signals::carried::decode::{self, CarriedAccess, CarriedInsn, LONGEST, OperandAccess};
 use crate::system_calls::signals::carried::lanes;
-use crate::system_calls::signals::carried::refused::Refused;
-use crate::system_calls::signals::carried::slots::{self, Code, Slot, Stage};
+use crate::system_calls::signals::carried::refused::CarryRefused;
+use crate::system_calls::signals::carried::slots::{self, CarrySlot, SlotCode, SlotStage};
 use crate::system_calls::signals::carried::strings;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
 
 /// Shared memory, as an instruction without a test gets it.
-pub struct Shared<'a> {
+pub struct UntestedMemory<'a> {
     /// From the program's addresses to those of the alias: the base of %gs.
     pub distance: u64,
     /// Makes all ranges accessible at once.
     pub grant: &'a mut dyn FnMut(&[Lane]),
 }
 
-/// What [`Shared::grant`] is in a node.
+/// What [`UntestedMemory::grant`] is in a node.
 pub fn grant_by_node(ranges: &[Lane]) {
     match ranges {
         [Lane { addr, bytes, store, masked }] => accesses::require(*addr, *bytes, *store, *masked),
@@ -47,17 +47,17 @@ pub fn grant_by_node(ranges: &[Lane]) {
 /// Makes the context one that carries the access out.
 ///
 /// # Errors
-/// Why it cannot. The context is as it was, if the reason is not [`Refused::Memory`].
+/// Why it cannot. The context is as it was, if the reason is not [`CarryRefused::Memory`].
 ///
 /// # Safety
 /// The context is one that the kernel made for a fault, at `fault`, of the instruction that it is in front of, and no slot's.
-pub unsafe fn carry_out(context: &mut Ucontext, fault: u64, shared: &mut Shared) -> Result<(), Refused> {
+pub unsafe fn carry_out(context: &mut Ucontext, fault: u64, shared: &mut UntestedMemory) -> Result<(), CarryRefused> {
     let at = context.gregs[REG_RIP];
     if in_segment(context.gregs[REG_RSP]) {
-        return Err(Refused::Stack);
+        return Err(CarryRefused::Stack);
     }
     if in_segment(at) {
-        return Err(Refused::Code);
+        return Err(CarryRefused::Code);
     }
     let mut bytes = [0; LONGEST];
     let insn = insn_at(at, &mut bytes)?;
@@ -69,14 +69,14 @@ pub unsafe fn carry_out(context: &mut Ucontext, fault: u64, shared: &mut Shared)
 }
 
 /// Reads and decodes an instruction that the processor has executed.
-fn insn_at(at: u64, bytes: &mut [u8; LONGEST]) -> Result<Insn, Refused> {
+fn insn_at(at: u64, bytes: &mut [u8; LONGEST]) -> Result<CarriedInsn, CarryRefused> {
     let known = (PAGE - at % PAGE).min(LONGEST as u64) as usize;
     // SAFETY: its first byte was executed, so that page is there.
     unsafe { core::ptr::copy_nonoverlapping(at as *const u8, bytes.as_mut_ptr(), known) };
     let state = xsave::state_bytes();
     match decode::decode(&bytes[..known], state) {
-        Err(Refused::Truncated) if known < LONGEST => {
-            program::read(at, bytes).map_err(|_| Refused::Truncated)?;
+        Err(CarryRefused::Truncated) if known < LONGEST => {
+            program::read(at, bytes).map_err(|_| CarryRefused::Truncated)?;
             decode::decode(bytes, state)
         }
         decoded => decoded,
@@ -90,15 +90,15 @@ fn insn_at(at: u64, bytes: &mut [u8; LONGEST]) -> Result<Insn, Refused> {
 unsafe fn slot(
     context: &mut Ucontext,
     fault: u64,
-    insn: &Insn,
+    insn: &CarriedInsn,
     bytes: &[u8],
-    shared: &mut Shared,
-) -> Result<u64, Refused> {
+    shared: &mut UntestedMemory,
+) -> Result<u64, CarryRefused> {
     let at = context.gregs[REG_RIP];
     let next = at + insn.len as u64;
-    let mut grant = |addr: u64, plain: &Plain| {
+    let mut grant = |addr: u64, plain: &OperandAccess| {
         if fault.wrapping_sub(addr) >= plain.bytes.max(1) {
-            return Err(Refused::OtherAddress);
+            return Err(CarryRefused::OtherAddress);
         }
         // Neither: what has to do with caches alone.
         if plain.load || plain.store {
@@ -107,32 +107,32 @@ unsafe fn slot(
         Ok(addr)
     };
     let (addr, plain) = match insn.access {
-        Access::Plain(plain) => (address::of(plain.operand, context), plain),
-        Access::BitString { word, offset } => (address::of_bit(&word, offset, context), word),
-        Access::Table(plain) => {
+        CarriedAccess::Plain(plain) => (address::of(plain.operand, context), plain),
+        CarriedAccess::BitString { word, offset } => (address::of_bit(&word, offset, context), word),
+        CarriedAccess::Table(plain) => {
             (address::of(plain.operand, context).wrapping_add(address::register(context, 0) & 0xff), plain)
         }
-        Access::Call(plain) => {
+        CarriedAccess::Call(plain) => {
             let addr = grant(address::of(plain.operand, context), &plain)?;
             // SAFETY: shared memory, which is there.
             let target = unsafe { (addr.wrapping_add(shared.distance) as *const u64).read_unaligned() };
-            return Slot::calling(at, target, next).place();
+            return CarrySlot::calling(at, target, next).place();
         }
-        Access::String(desc) => {
+        CarriedAccess::String(desc) => {
             strings::begin(context, desc, insn.len, shared.distance, shared.grant)?;
-            return Slot::ending(at, STRING, &Code::plain(bytes)).place();
+            return CarrySlot::ending(at, STRING, &SlotCode::plain(bytes)).place();
         }
-        Access::Lanes(desc) => {
-            let code = Code::prefixed(bytes, insn.prefixes)?;
+        CarriedAccess::Lanes(desc) => {
+            let code = SlotCode::prefixed(bytes, insn.prefixes)?;
             // SAFETY: passed on from the caller.
             let partly = unsafe { lanes::begin(context, &desc, shared.grant) }?;
-            let slot = if partly { Slot::ending(at, LANES, &code) } else { Slot::going_on(at, next, &code) };
+            let slot = if partly { CarrySlot::ending(at, LANES, &code) } else { CarrySlot::going_on(at, next, &code) };
             return slot.place();
         }
     };
-    let code = Code::prefixed(bytes, insn.prefixes)?;
+    let code = SlotCode::prefixed(bytes, insn.prefixes)?;
     grant(addr, &plain)?;
-    Slot::going_on(at, next, &code).place()
+    CarrySlot::going_on(at, next, &code).place()
 }
 
 /// Where slots go on that end with a fault: what they hold.
@@ -141,19 +141,19 @@ const LANES: u64 = 2;
 
 /// Where a context was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum SlotExit {
     /// Not in a slot.
     Elsewhere,
     /// In a slot. The context is the program's now, in front of an instruction.
     Slot,
-    /// As [`Left::Slot`], and the alias has faulted. There is no such memory: to carry the access out again would do the same.
+    /// As [`SlotExit::Slot`], and the alias has faulted. There is no such memory: to carry the access out again would do the same.
     Denied,
     /// Behind the instruction in a slot that ends with a fault. That was this signal, if it is SIGSEGV, and there is nothing else to do.
     End,
 }
 
 per_thread! {
-    /// [`Shared::distance`] of the last access.
+    /// [`UntestedMemory::distance`] of the last access.
     static DISTANCE: AtomicU64 = AtomicU64::new(0);
 }
 
@@ -161,11 +161,11 @@ per_thread! {
 ///
 /// # Safety
 /// They are ones that the kernel made.
-pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> Left {
+pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> SlotExit {
     /// `si_addr` as a word of the information, and where the context has it.
     const ADDRESS: usize = 2;
     const CR2: usize = 22;
-    let Some((slot, stage)) = slots::find(context.gregs[REG_RIP]) else { return Left::Elsewhere };
+    let Some((slot, stage)) = slots::find(context.gregs[REG_RIP]) else { return SlotExit::Elsewhere };
     let mut denied = false;
     if matches!(info.si_signo, libc::SIGSEGV | libc::SIGBUS) && info.si_code > 0 {
         // SAFETY: the kernel has filled the address in for these signals.
@@ -179,21 +179,21 @@ pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> Left 
         }
     }
     match (slot.next, stage) {
-        (STRING, _) => strings::leave(context, &slot, stage == Stage::End),
+        (STRING, _) => strings::leave(context, &slot, stage == SlotStage::End),
         // SAFETY: passed on from the caller.
         (LANES, _) => unsafe { lanes::leave(context, &slot) },
-        (_, Stage::Before) => context.gregs[REG_RIP] = slot.origin,
+        (_, SlotStage::Before) => context.gregs[REG_RIP] = slot.origin,
         (next, _) => context.gregs[REG_RIP] = next,
     }
     match stage {
-        Stage::End => Left::End,
-        _ if denied => Left::Denied,
-        _ => Left::Slot,
+        SlotStage::End => SlotExit::End,
+        _ if denied => SlotExit::Denied,
+        _ => SlotExit::Slot,
     }
 }
 
 /// Ends the run: the access at `fault` is not carried out.
-pub fn refuse(context: &Ucontext, fault: u64, why: Refused) -> ! {
+pub fn refuse(context: &Ucontext, fault: u64, why: CarryRefused) -> ! {
     let at = context.gregs[REG_RIP];
     let mut bytes = [0; LONGEST];
     let len = match insn_at(at, &mut bytes) {
@@ -203,7 +203,7 @@ pub fn refuse(context: &Ucontext, fault: u64, why: Refused) -> ! {
     };
     process::fail(format_args!(
         "code without checks accesses shared memory at {fault:#x} in {}, and the runtime cannot do it: {why} (bytes {:02x?})",
-        Place(at),
+        CodePlace(at),
         &bytes[..len]
     ))
 }

@@ -1,11 +1,11 @@
 //! Decodes an instruction that accesses memory, as far as its access goes.
 //!
-//! Input: the bytes from its first on. Output: [`Insn`]: its length, what it accesses and how the address is formed; or why it is refused. **Invariant**: bytes
+//! Input: the bytes from its first on. Output: [`CarriedInsn`]: its length, what it accesses and how the address is formed; or why it is refused. **Invariant**: bytes
 //! that no processor has executed up to a fault of an access may be decoded as anything.
 //! Source: SDM volume 2, chapter 2 and appendix A; AMD APM volume 3, chapter 1.
 
-use crate::system_calls::signals::carried::forms::{self, EVEX, Form, Key, LEGACY, VEX, Widths};
-use crate::system_calls::signals::carried::refused::Refused;
+use crate::system_calls::signals::carried::forms::{self, CarriedForm, EVEX, FormKey, LEGACY, VEX, Widths};
+use crate::system_calls::signals::carried::refused::CarryRefused;
 use blizzard_contract::{VsibDesc, string_desc};
 
 /// Longest instruction.
@@ -18,7 +18,7 @@ const RDI: u8 = 7;
 
 /// An address: base + index * scale + disp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand {
+pub struct AddressOperand {
     /// General registers in encoding order, or [`NONE`].
     pub base: u8,
     pub index: u8,
@@ -26,16 +26,16 @@ pub struct Operand {
     pub disp: i64,
 }
 
-impl Operand {
-    const fn register(base: u8) -> Operand {
-        Operand { base, index: NONE, scale: 1, disp: 0 }
+impl AddressOperand {
+    const fn register(base: u8) -> AddressOperand {
+        AddressOperand { base, index: NONE, scale: 1, disp: 0 }
     }
 }
 
 /// An access to the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain {
-    pub operand: Operand,
+pub struct OperandAccess {
+    pub operand: AddressOperand,
     pub bytes: u64,
     pub load: bool,
     pub store: bool,
@@ -45,17 +45,17 @@ pub struct Plain {
 
 /// What is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Plain(Plain),
+pub enum CarriedAccess {
+    Plain(OperandAccess),
     /// The word of `bytes` bytes that a bit number selects, which is in this register.
     BitString {
-        word: Plain,
+        word: OperandAccess,
         offset: u8,
     },
     /// `xlat`: the index is al.
-    Table(Plain),
+    Table(OperandAccess),
     /// A call of what the operand holds.
-    Call(Plain),
+    Call(OperandAccess),
     /// Bits of [`string_desc`], without those that say what is checked.
     String(u32),
     Lanes(VsibDesc),
@@ -63,12 +63,12 @@ pub enum Access {
 
 /// A decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Insn {
+pub struct CarriedInsn {
     /// Bytes.
     pub len: usize,
     /// Bytes of legacy prefixes in front of all else.
     pub prefixes: usize,
-    pub access: Access,
+    pub access: CarriedAccess,
 }
 
 /// Reads bytes in order.
@@ -78,23 +78,23 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn byte(&mut self) -> Result<u8, Refused> {
-        let byte = *self.bytes.get(self.at).ok_or(Refused::Truncated)?;
+    fn byte(&mut self) -> Result<u8, CarryRefused> {
+        let byte = *self.bytes.get(self.at).ok_or(CarryRefused::Truncated)?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn peek(&self) -> Result<u8, Refused> {
-        self.bytes.get(self.at).copied().ok_or(Refused::Truncated)
+    fn peek(&self) -> Result<u8, CarryRefused> {
+        self.bytes.get(self.at).copied().ok_or(CarryRefused::Truncated)
     }
 
-    fn skip(&mut self, n: usize) -> Result<(), Refused> {
+    fn skip(&mut self, n: usize) -> Result<(), CarryRefused> {
         self.at += n;
-        if self.at > self.bytes.len() { Err(Refused::Truncated) } else { Ok(()) }
+        if self.at > self.bytes.len() { Err(CarryRefused::Truncated) } else { Ok(()) }
     }
 
     /// Sign-extended.
-    fn number(&mut self, n: usize) -> Result<i64, Refused> {
+    fn number(&mut self, n: usize) -> Result<i64, CarryRefused> {
         let from = self.at;
         self.skip(n)?;
         let mut word = [0; 8];
@@ -134,8 +134,8 @@ impl Prefixes {
 /// Decodes. `state`: what an `xsave` accesses.
 ///
 /// # Errors
-/// [`Refused`].
-pub fn decode(bytes: &[u8], state: u64) -> Result<Insn, Refused> {
+/// [`CarryRefused`].
+pub fn decode(bytes: &[u8], state: u64) -> Result<CarriedInsn, CarryRefused> {
     let mut r = Reader { bytes: &bytes[..bytes.len().min(LONGEST)], at: 0 };
     let mut p = Prefixes::default();
     loop {
@@ -158,22 +158,22 @@ pub fn decode(bytes: &[u8], state: u64) -> Result<Insn, Refused> {
         (_, true) => 1,
         _ => 0,
     };
-    let key = Key { encoding, map, opcode, prefix, reg: 0 };
+    let key = FormKey { encoding, map, opcode, prefix, reg: 0 };
     let access = match implicit(&mut r, &p, key)? {
         Some(access) => access,
         None => explicit(&mut r, &p, key, state)?,
     };
     if p.base {
-        return Err(Refused::SegmentBase);
+        return Err(CarryRefused::SegmentBase);
     }
     if p.address32 {
-        return Err(Refused::ShortAddress);
+        return Err(CarryRefused::ShortAddress);
     }
-    Ok(Insn { len: r.at, prefixes, access })
+    Ok(CarriedInsn { len: r.at, prefixes, access })
 }
 
 /// Reads up to the opcode: encoding, and map of opcodes.
-fn opcode_map(r: &mut Reader, p: &mut Prefixes) -> Result<(u8, u8), Refused> {
+fn opcode_map(r: &mut Reader, p: &mut Prefixes) -> Result<(u8, u8), CarryRefused> {
     let bit = |byte: u8, n: u8| byte >> n & 1;
     let pp = |p: &mut Prefixes, byte: u8| {
         (p.short, p.repeat) = (byte & 3 == 1, [0, 0, 0xf3, 0xf2][usize::from(byte & 3)]);
@@ -199,7 +199,7 @@ fn opcode_map(r: &mut Reader, p: &mut Prefixes) -> Result<(u8, u8), Refused> {
             (p.w, p.source, p.l) = (bit(two, 7) != 0, !two >> 3 & 15, bit(two, 2));
             pp(p, two);
             // The table has three bits for a map, and no form in one beyond.
-            return if one & 31 > 7 { Err(Refused::Unknown) } else { Ok((VEX, one & 31)) };
+            return if one & 31 > 7 { Err(CarryRefused::Unknown) } else { Ok((VEX, one & 31)) };
         }
         0x62 => {
             r.at += 1;
@@ -216,7 +216,7 @@ fn opcode_map(r: &mut Reader, p: &mut Prefixes) -> Result<(u8, u8), Refused> {
     match r.peek()? {
         0x0f => r.at += 1,
         // XOP, of processors that are not made any more, or a pop.
-        0x8f if r.bytes.get(r.at + 1).ok_or(Refused::Truncated)? & 31 >= 8 => return Err(Refused::Unknown),
+        0x8f if r.bytes.get(r.at + 1).ok_or(CarryRefused::Truncated)? & 31 >= 8 => return Err(CarryRefused::Unknown),
         _ => return Ok((LEGACY, 0)),
     }
     let map = match r.peek()? {
@@ -229,16 +229,16 @@ fn opcode_map(r: &mut Reader, p: &mut Prefixes) -> Result<(u8, u8), Refused> {
 }
 
 /// What has no ModRM operand, or one that tells less than the opcode.
-fn implicit(r: &mut Reader, p: &Prefixes, key: Key) -> Result<Option<Access>, Refused> {
-    let Key { encoding, map, opcode, prefix, .. } = key;
-    let plain = |operand, bytes, load| Plain { operand, bytes, load, store: !load, masked: false };
+fn implicit(r: &mut Reader, p: &Prefixes, key: FormKey) -> Result<Option<CarriedAccess>, CarryRefused> {
+    let FormKey { encoding, map, opcode, prefix, .. } = key;
+    let plain = |operand, bytes, load| OperandAccess { operand, bytes, load, store: !load, masked: false };
     let wide = if opcode & 1 == 0 { 1 } else { forms::general_bytes(p.widths()) };
     let access = match (encoding, map, opcode) {
         (LEGACY, 0, 0xa0..=0xa3) => {
             let disp = r.number(if p.address32 { 4 } else { 8 })?;
-            Access::Plain(plain(Operand { disp, ..Operand::register(NONE) }, wide, opcode < 0xa2))
+            CarriedAccess::Plain(plain(AddressOperand { disp, ..AddressOperand::register(NONE) }, wide, opcode < 0xa2))
         }
-        (LEGACY, 0, 0xd7) => Access::Table(plain(Operand::register(RBX), 1, true)),
+        (LEGACY, 0, 0xd7) => CarriedAccess::Table(plain(AddressOperand::register(RBX), 1, true)),
         (LEGACY, 0, 0xa4..=0xa7 | 0xaa..=0xaf) => {
             let op = match opcode & !1 {
                 0xa4 => string_desc::MOVS,
@@ -252,17 +252,19 @@ fn implicit(r: &mut Reader, p: &Prefixes, key: Key) -> Result<Option<Access>, Re
                 0xf2 => 2,
                 _ => 0,
             };
-            Access::String(op | wide.trailing_zeros() << string_desc::SIZE_SHIFT | repeat << string_desc::REP_SHIFT)
+            CarriedAccess::String(
+                op | wide.trailing_zeros() << string_desc::SIZE_SHIFT | repeat << string_desc::REP_SHIFT,
+            )
         }
         // Pushes and pops, calls and returns, enter and leave.
         (LEGACY, 0, 0x50..=0x5f | 0x68 | 0x6a | 0x9c | 0x9d | 0xc2 | 0xc3 | 0xc8..=0xcb | 0xcf | 0xe8)
-        | (LEGACY, 1, 0xa0 | 0xa1 | 0xa8 | 0xa9) => return Err(Refused::Stack),
-        (LEGACY, 2, 0xf8) if prefix != 0 => return Err(Refused::Implicit64),
-        (LEGACY, 1, 0x01) if r.peek()? == 0xfc => return Err(Refused::Implicit64),
+        | (LEGACY, 1, 0xa0 | 0xa1 | 0xa8 | 0xa9) => return Err(CarryRefused::Stack),
+        (LEGACY, 2, 0xf8) if prefix != 0 => return Err(CarryRefused::Implicit64),
+        (LEGACY, 1, 0x01) if r.peek()? == 0xfc => return Err(CarryRefused::Implicit64),
         (LEGACY | VEX, 1, 0xf7) => {
             r.skip(1)?;
             let bytes = if prefix == 1 { 16 } else { 8 };
-            Access::Plain(Plain { masked: true, ..plain(Operand::register(RDI), bytes, false) })
+            CarriedAccess::Plain(OperandAccess { masked: true, ..plain(AddressOperand::register(RDI), bytes, false) })
         }
         _ => return Ok(None),
     };
@@ -270,36 +272,43 @@ fn implicit(r: &mut Reader, p: &Prefixes, key: Key) -> Result<Option<Access>, Re
 }
 
 /// What has a ModRM operand.
-fn explicit(r: &mut Reader, p: &Prefixes, key: Key, state: u64) -> Result<Access, Refused> {
+fn explicit(r: &mut Reader, p: &Prefixes, key: FormKey, state: u64) -> Result<CarriedAccess, CarryRefused> {
     let modrm = r.byte()?;
-    let key = Key { reg: modrm >> 3 & 7, ..key };
-    let Key { encoding, map, opcode, reg, .. } = key;
+    let key = FormKey { reg: modrm >> 3 & 7, ..key };
+    let FormKey { encoding, map, opcode, reg, .. } = key;
     if modrm >> 6 == 3 {
         let is_call = (encoding, map, opcode, reg) == (LEGACY, 0, 0xff, 2);
-        return Err(if is_call { Refused::Stack } else { Refused::NoOperand });
+        return Err(if is_call { CarryRefused::Stack } else { CarryRefused::NoOperand });
     }
     match (encoding, map, opcode, reg) {
-        (LEGACY, 0, 0x8e, 4 | 5) | (LEGACY, 1, 0xb2 | 0xb4 | 0xb5, _) => return Err(Refused::SegmentRegister),
-        (LEGACY, 0, 0xff, 3 | 5) => return Err(Refused::FarTransfer),
-        (LEGACY, 1, 0x00, 0 | 1) | (LEGACY, 1, 0x01, 0 | 1 | 4) => return Err(Refused::SystemRegister),
-        (VEX, 2, 0x4b, _) => return Err(Refused::Tile),
+        (LEGACY, 0, 0x8e, 4 | 5) | (LEGACY, 1, 0xb2 | 0xb4 | 0xb5, _) => return Err(CarryRefused::SegmentRegister),
+        (LEGACY, 0, 0xff, 3 | 5) => return Err(CarryRefused::FarTransfer),
+        (LEGACY, 1, 0x00, 0 | 1) | (LEGACY, 1, 0x01, 0 | 1 | 4) => return Err(CarryRefused::SystemRegister),
+        (VEX, 2, 0x4b, _) => return Err(CarryRefused::Tile),
         _ => {}
     }
     let lanes = encoding != LEGACY && map == 2 && matches!(opcode, 0x90..=0x93 | 0xa0..=0xa3);
     if lanes {
         return vector_operand(r, p, key, modrm);
     }
-    let form = forms::find(key).ok_or(Refused::Unknown)?;
+    let form = forms::find(key).ok_or(CarryRefused::Unknown)?;
     let plain = plain(r, p, key, form, modrm, state)?;
     Ok(match (encoding, map, opcode, reg) {
-        (LEGACY, 0, 0xff, 2) => Access::Call(plain),
-        (LEGACY, 1, 0xa3 | 0xab | 0xb3 | 0xbb, _) => Access::BitString { word: plain, offset: reg | p.r },
-        _ => Access::Plain(plain),
+        (LEGACY, 0, 0xff, 2) => CarriedAccess::Call(plain),
+        (LEGACY, 1, 0xa3 | 0xab | 0xb3 | 0xbb, _) => CarriedAccess::BitString { word: plain, offset: reg | p.r },
+        _ => CarriedAccess::Plain(plain),
     })
 }
 
-fn plain(r: &mut Reader, p: &Prefixes, key: Key, form: Form, modrm: u8, state: u64) -> Result<Plain, Refused> {
-    let Key { encoding, map, opcode, reg, .. } = key;
+fn plain(
+    r: &mut Reader,
+    p: &Prefixes,
+    key: FormKey,
+    form: CarriedForm,
+    modrm: u8,
+    state: u64,
+) -> Result<OperandAccess, CarryRefused> {
+    let FormKey { encoding, map, opcode, reg, .. } = key;
     let bytes = form.size.bytes(p.widths(), state);
     // EVEX multiplies short displacements by what is accessed, or by an element where elements are packed.
     let unit = match (encoding, map, opcode) {
@@ -318,13 +327,13 @@ fn plain(r: &mut Reader, p: &Prefixes, key: Key, form: Form, modrm: u8, state: u
         n => n.into(),
     })?;
     let masked = form.masked || encoding == EVEX && p.mask != 0;
-    Ok(Plain { operand, bytes, load: form.load, store: form.store, masked })
+    Ok(OperandAccess { operand, bytes, load: form.load, store: form.store, masked })
 }
 
 /// Reads what follows ModRM up to the displacement; `unit`: of one of a byte.
-fn operand(r: &mut Reader, p: &Prefixes, modrm: u8, unit: i64) -> Result<Operand, Refused> {
+fn operand(r: &mut Reader, p: &Prefixes, modrm: u8, unit: i64) -> Result<AddressOperand, CarryRefused> {
     let (mode, rm) = (modrm >> 6, modrm & 7);
-    let mut operand = Operand::register(rm | p.b);
+    let mut operand = AddressOperand::register(rm | p.b);
     if rm == 4 {
         let sib = r.byte()?;
         let index = sib >> 3 & 7 | p.x;
@@ -336,7 +345,7 @@ fn operand(r: &mut Reader, p: &Prefixes, modrm: u8, unit: i64) -> Result<Operand
             operand.disp = r.number(4)?;
         }
     } else if rm == 5 && mode == 0 {
-        return Err(Refused::RipRelative);
+        return Err(CarryRefused::RipRelative);
     }
     match mode {
         1 => operand.disp = r.number(1)? * unit,
@@ -347,18 +356,18 @@ fn operand(r: &mut Reader, p: &Prefixes, modrm: u8, unit: i64) -> Result<Operand
 }
 
 /// Gathers and scatters.
-fn vector_operand(r: &mut Reader, p: &Prefixes, key: Key, modrm: u8) -> Result<Access, Refused> {
+fn vector_operand(r: &mut Reader, p: &Prefixes, key: FormKey, modrm: u8) -> Result<CarriedAccess, CarryRefused> {
     if modrm & 7 != 4 {
-        return Err(Refused::Unknown);
+        return Err(CarryRefused::Unknown);
     }
     let elem_bytes = 4u8 << u8::from(p.w);
     let index_bytes = 4u8 << (key.opcode & 1);
     // Of a vector register all numbers are an index.
-    let index = r.bytes.get(r.at).ok_or(Refused::Truncated)? >> 3 & 7 | p.x | p.v;
+    let index = r.bytes.get(r.at).ok_or(CarryRefused::Truncated)? >> 3 & 7 | p.x | p.v;
     let unit = if key.encoding == EVEX { elem_bytes.into() } else { 1 };
     let operand = operand(r, p, modrm, unit)?;
     let (mask_kind, mask) = if key.encoding == EVEX { (1, p.mask) } else { (0, p.source) };
-    Ok(Access::Lanes(VsibDesc {
+    Ok(CarriedAccess::Lanes(VsibDesc {
         disp: operand.disp as i32,
         base: operand.base,
         index,

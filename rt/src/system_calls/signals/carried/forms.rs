@@ -1,6 +1,6 @@
 //! What is known of a form of instruction: bytes and direction of its memory operand, bytes behind it.
 //!
-//! Input: the parts of an encoding that tell forms apart. Output: [`Form`], from a word of [`TABLE`]. **Invariant**: the table has all
+//! Input: the parts of an encoding that tell forms apart. Output: [`CarriedForm`], from a word of [`TABLE`]. **Invariant**: the table has all
 //! forms with an explicit memory operand of ModRM that a program may execute, but those that [`crate::system_calls::signals::carried::decode`] knows by
 //! itself. A test compares it with the tables of another decoder.
 //! Source: SDM volume 2, appendix A.
@@ -29,7 +29,7 @@ const SIZE_MASK: u32 = 0x3f;
 
 /// What tells forms apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub struct FormKey {
     /// [`LEGACY`], [`VEX`], [`EVEX`].
     pub encoding: u8,
     /// Of opcodes: 0 none, 1 0F, 2 0F38, 3 0F3A; EVEX has more.
@@ -158,7 +158,7 @@ pub type Immediate = u8;
 
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct CarriedForm {
     pub size: Size,
     pub load: bool,
     pub store: bool,
@@ -168,7 +168,7 @@ pub struct Form {
 }
 
 /// The word of a form. (A test makes the table of these.)
-pub const fn word(key: Key, size_at: u32, load: bool, store: bool, masked: bool, immediate: Immediate) -> u32 {
+pub const fn word(key: FormKey, size_at: u32, load: bool, store: bool, masked: bool, immediate: Immediate) -> u32 {
     (key.encoding as u32) << ENCODING
         | (key.map as u32) << MAP
         | (key.opcode as u32) << OPCODE
@@ -180,8 +180,8 @@ pub const fn word(key: Key, size_at: u32, load: bool, store: bool, masked: bool,
         | size_at
 }
 
-fn form_of(word: u32) -> Form {
-    Form {
+fn form_of(word: u32) -> CarriedForm {
+    CarriedForm {
         size: SIZES[(word & SIZE_MASK) as usize % SIZES.len()],
         load: word >> ACCESS & 1 != 0,
         store: word >> ACCESS & 2 != 0,
@@ -191,8 +191,8 @@ fn form_of(word: u32) -> Form {
 }
 
 /// The form, if the table has it.
-pub fn find(key: Key) -> Option<Form> {
-    let first = word(Key { prefix: 0, reg: 0, ..key }, 0, false, false, false, 0) >> OPCODE;
+pub fn find(key: FormKey) -> Option<CarriedForm> {
+    let first = word(FormKey { prefix: 0, reg: 0, ..key }, 0, false, false, false, 0) >> OPCODE;
     let from = TABLE.partition_point(|word| word >> OPCODE < first);
     let mut forms = TABLE[from..].iter().take_while(|word| **word >> OPCODE == first);
     let is = |of: u32, any: u8, value: u8| of == u32::from(any) || of == u32::from(value);

@@ -11,8 +11,8 @@ use crate::kernel::xsave::{self, Vectors};
 use crate::memory::access_control::program::in_segment;
 use crate::node::access::{Lane, MAX_LANES};
 use crate::process::vsib;
-use crate::system_calls::signals::carried::refused::Refused;
-use crate::system_calls::signals::carried::slots::Slot;
+use crate::system_calls::signals::carried::refused::CarryRefused;
+use crate::system_calls::signals::carried::slots::CarrySlot;
 use blizzard_contract::VsibDesc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,7 +68,11 @@ unsafe fn set_lanes(context: &mut Ucontext, desc: &VsibDesc, lanes: u64, active:
 ///
 /// # Safety
 /// The context is one that the kernel made, with the state of the vector registers.
-pub unsafe fn begin(context: &mut Ucontext, desc: &VsibDesc, grant: &mut dyn FnMut(&[Lane])) -> Result<bool, Refused> {
+pub unsafe fn begin(
+    context: &mut Ucontext,
+    desc: &VsibDesc,
+    grant: &mut dyn FnMut(&[Lane]),
+) -> Result<bool, CarryRefused> {
     // SAFETY: the caller's promise.
     let vectors = unsafe { Vectors::new(context.fpstate as *const u8) };
     let active = vsib::active(desc, &vectors);
@@ -84,7 +88,7 @@ pub unsafe fn begin(context: &mut Ucontext, desc: &VsibDesc, grant: &mut dyn FnM
         }
     }
     if len == 0 {
-        return Err(Refused::OtherAddress);
+        return Err(CarryRefused::OtherAddress);
     }
     grant(&granted[..len]);
     if private != 0 {
@@ -102,7 +106,7 @@ pub unsafe fn begin(context: &mut Ucontext, desc: &VsibDesc, grant: &mut dyn FnM
 ///
 /// # Safety
 /// As [`begin`].
-pub unsafe fn leave(context: &mut Ucontext, slot: &Slot) {
+pub unsafe fn leave(context: &mut Ucontext, slot: &CarrySlot) {
     let desc = VsibDesc {
         mask_kind: PRIVATE.kind.load(Ordering::Relaxed) as u8,
         mask: PRIVATE.register.load(Ordering::Relaxed) as u8,

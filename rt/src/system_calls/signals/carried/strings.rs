@@ -9,8 +9,8 @@ use crate::kernel::owned::per_thread;
 use crate::kernel::ucontext::{REG_EFL, REG_RCX, REG_RDI, REG_RIP, REG_RSI, Ucontext};
 use crate::memory::access_control::program::in_segment;
 use crate::node::access::{LANE_BLOCKS, Lane};
-use crate::system_calls::signals::carried::refused::Refused;
-use crate::system_calls::signals::carried::slots::Slot;
+use crate::system_calls::signals::carried::refused::CarryRefused;
+use crate::system_calls::signals::carried::slots::CarrySlot;
 use blizzard_contract::{BLOCK_BYTES, string_desc};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +58,7 @@ pub fn begin(
     bytes: usize,
     distance: u64,
     grant: &mut dyn FnMut(&[Lane]),
-) -> Result<(), Refused> {
+) -> Result<(), CarryRefused> {
     let op = desc & string_desc::OP_MASK;
     let size = 1 << (desc >> string_desc::SIZE_SHIFT & 3);
     let g = &mut context.gregs;
@@ -84,7 +84,7 @@ pub fn begin(
     let rsi = operand(g[REG_RSI], matches!(op, string_desc::MOVS | string_desc::LODS | string_desc::CMPS), false);
     let rdi = operand(g[REG_RDI], op != string_desc::LODS, matches!(op, string_desc::MOVS | string_desc::STOS));
     if len == 0 {
-        return Err(Refused::OtherAddress);
+        return Err(CarryRefused::OtherAddress);
     }
     grant(&lanes[..len]);
     PIECE.desc.store(desc.into(), Ordering::Relaxed);
@@ -102,7 +102,7 @@ pub fn begin(
 }
 
 /// Makes the registers the program's again. `executed`: the piece is over; else it was interrupted.
-pub fn leave(context: &mut Ucontext, slot: &Slot, executed: bool) {
+pub fn leave(context: &mut Ucontext, slot: &CarrySlot, executed: bool) {
     let g = &mut context.gregs;
     g[REG_RSI] = g[REG_RSI].wrapping_sub(PIECE.rsi.load(Ordering::Relaxed));
     g[REG_RDI] = g[REG_RDI].wrapping_sub(PIECE.rdi.load(Ordering::Relaxed));

@@ -5,7 +5,7 @@
 use crate::system_calls::table::calls::CALLS;
 use crate::system_calls::table::commands as lists;
 use crate::system_calls::table::row::{
-    Action, Arg, Behind, Commands, Layout, Len, Mask, Row, Timeout, Transfer, Waits,
+    Arg, Behind, CallRow, Commands, GateAction, Layout, Len, Mask, MayWait, Timeout, Transfer,
 };
 use std::fmt::Write;
 
@@ -135,47 +135,49 @@ fn commands(text: &mut String, title: &str, note: &str, list: &[Commands]) {
 }
 
 /// What is done, in words; nothing where nothing is.
-fn action(action: Action) -> String {
+fn action(action: GateAction) -> String {
     let error = |e: i32| if e == libc::ENOSYS { "ENOSYS" } else { "EINVAL" };
     match action {
-        Action::Make => String::new(),
-        Action::Refuse(e) => format!("refused: {}", error(e)),
-        Action::End => "ends the node".into(),
-        Action::Fork => "starts a process of no run, or the next node".into(),
-        Action::Vfork => "starts a process of no run".into(),
-        Action::Clone => "as `fork` or `vfork`; a thread ends the run".into(),
-        Action::RefuseClone(e) => format!("refused: {}, so `clone` follows; a shared stack ends the run", error(e)),
-        Action::OwnSyscall => "made by the program's own `syscall`".into(),
-        Action::NoteThread | Action::NoteThreadAt => "made by the program's own `syscall`; a thread is noted".into(),
-        Action::SignalReturn => "keeps the runtime's signals; what the context relies on is acquired".into(),
-        Action::SignalAction => "keeps the runtime's signals; handlers are wrapped".into(),
-        Action::SignalMask | Action::CopyMask => "keeps the runtime's signals".into(),
-        Action::SendSignal(_) => "the launcher looks at a node that ends itself by SIGABRT".into(),
-        Action::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
-        Action::KeepDispatch(e) => {
+        GateAction::Make => String::new(),
+        GateAction::Refuse(e) => format!("refused: {}", error(e)),
+        GateAction::End => "ends the node".into(),
+        GateAction::Fork => "starts a process of no run, or the next node".into(),
+        GateAction::Vfork => "starts a process of no run".into(),
+        GateAction::Clone => "as `fork` or `vfork`; a thread ends the run".into(),
+        GateAction::RefuseClone(e) => format!("refused: {}, so `clone` follows; a shared stack ends the run", error(e)),
+        GateAction::OwnSyscall => "made by the program's own `syscall`".into(),
+        GateAction::NoteThread | GateAction::NoteThreadAt => {
+            "made by the program's own `syscall`; a thread is noted".into()
+        }
+        GateAction::SignalReturn => "keeps the runtime's signals; what the context relies on is acquired".into(),
+        GateAction::SignalAction => "keeps the runtime's signals; handlers are wrapped".into(),
+        GateAction::SignalMask | GateAction::CopyMask => "keeps the runtime's signals".into(),
+        GateAction::SendSignal(_) => "the launcher looks at a node that ends itself by SIGABRT".into(),
+        GateAction::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
+        GateAction::KeepDispatch(e) => {
             format!("of the dispatch of system calls: refused, {}; of a filter: trap bytes stay", error(e))
         }
-        Action::KeepGs | Action::KeepAlternateStack => unreachable!("of guarded code"),
-        Action::LockWhenUsed => "locks pages when they are first used".into(),
-        Action::Limits => "without what the runtime needs".into(),
-        Action::OpenLibrary(path) => {
+        GateAction::KeepGs | GateAction::KeepAlternateStack => unreachable!("of guarded code"),
+        GateAction::LockWhenUsed => "locks pages when they are first used".into(),
+        GateAction::Limits => "without what the runtime needs".into(),
+        GateAction::OpenLibrary(path) => {
             format!("of the dynamic loader, and of the own file: the rewritten form of argument {}", path + 1)
         }
-        Action::MapCode => "registers rewritten code; other code ends a run of several nodes".into(),
-        Action::AllowCode(..) => "code that is not rewritten ends a run of several nodes".into(),
-        Action::KeepLibraries => "opens the libraries' folder first".into(),
-        Action::LeaveTrapBytes => "of a filter: trap bytes stay from here on".into(),
-        Action::ReadOwnLink(_) => "of the own link: the original's path".into(),
-        Action::Execute(_) => "with the program's limits; with one node the own file as rewritten".into(),
+        GateAction::MapCode => "registers rewritten code; other code ends a run of several nodes".into(),
+        GateAction::AllowCode(..) => "code that is not rewritten ends a run of several nodes".into(),
+        GateAction::KeepLibraries => "opens the libraries' folder first".into(),
+        GateAction::LeaveTrapBytes => "of a filter: trap bytes stay from here on".into(),
+        GateAction::ReadOwnLink(_) => "of the own link: the original's path".into(),
+        GateAction::Execute(_) => "with the program's limits; with one node the own file as rewritten".into(),
     }
 }
 
-fn waits(row: &Row) -> String {
+fn waits(row: &CallRow) -> String {
     let mut words = Vec::new();
     match row.waits {
-        Waits::No => words.push("no"),
-        Waits::Restarted => {}
-        Waits::Interrupted => words.push("interrupted"),
+        MayWait::No => words.push("no"),
+        MayWait::Restarted => {}
+        MayWait::Interrupted => words.push("interrupted"),
     }
     for (says, word) in [
         (row.prompt, "prompt"),

@@ -4,7 +4,7 @@
 use crate::kernel::sys;
 use crate::memory::access_control::program::in_segment;
 use crate::system_calls::table::calls::row;
-use crate::system_calls::table::copies::{self, Copies, Given};
+use crate::system_calls::table::copies::{self, CallCopies, Given};
 use crate::system_calls::table::memory::{TooLarge, kernel_arguments};
 use crate::system_calls::table::visitor::Shared;
 use blizzard_contract::SEGMENT_BASE;
@@ -18,12 +18,12 @@ const P: u64 = 0x7000;
 
 /// A call, as the kernel is given it.
 struct Call {
-    copies: Box<Copies>,
+    copies: Box<CallCopies>,
     result: Result<[u64; 6], TooLarge>,
 }
 
 fn call(nr: i64, args: [u64; 6]) -> Call {
-    let mut copies = Box::new(Copies::EMPTY);
+    let mut copies = Box::new(CallCopies::EMPTY);
     let given = Given { copies: &mut copies, address: &|addr| if in_segment(addr) { addr + D } else { addr } };
     // SAFETY: structures of these tests that are read are mapped.
     let result = unsafe { kernel_arguments(row(nr), nr, &args, Shared::Segment, given) };

@@ -2,9 +2,9 @@
 //!
 //! [`the_table_is_that_of_iced`] also makes the table: `UPDATE=1 cargo test -p blizzard-rt the_table_is_that_of_iced`.
 
-use crate::system_calls::signals::carried::decode::{self, Access, NONE, Operand};
-use crate::system_calls::signals::carried::forms::{ANY_PREFIX, ANY_REG, Key, LEGACY, SIZES, Size, word};
-use crate::system_calls::signals::carried::refused::Refused;
+use crate::system_calls::signals::carried::decode::{self, AddressOperand, CarriedAccess, NONE};
+use crate::system_calls::signals::carried::forms::{ANY_PREFIX, ANY_REG, FormKey, LEGACY, SIZES, Size, word};
+use crate::system_calls::signals::carried::refused::CarryRefused;
 use crate::system_calls::signals::carried::table::TABLE;
 use crate::system_calls::signals::carried::tests::specimens::{self, PLAIN, Shape, Specimen, directions};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
@@ -15,16 +15,16 @@ use std::fmt::Write;
 const STATE: u64 = 2440;
 
 /// What the decoder refuses, or knows without the table.
-pub fn refused(insn: &Instruction) -> Option<Refused> {
+pub fn refused(insn: &Instruction) -> Option<CarryRefused> {
     use Mnemonic as M;
     let selector = |n| matches!(insn.op_register(n), Register::FS | Register::GS);
     Some(match insn.mnemonic() {
-        M::Movdir64b | M::Enqcmd | M::Enqcmds => Refused::Implicit64,
-        M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw => Refused::SystemRegister,
-        M::Lss | M::Lfs | M::Lgs => Refused::SegmentRegister,
-        M::Mov if selector(0) => Refused::SegmentRegister,
-        M::Call | M::Jmp if insn.is_call_far_indirect() || insn.is_jmp_far_indirect() => Refused::FarTransfer,
-        M::Tileloadd | M::Tileloaddt1 | M::Tilestored => Refused::Tile,
+        M::Movdir64b | M::Enqcmd | M::Enqcmds => CarryRefused::Implicit64,
+        M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw => CarryRefused::SystemRegister,
+        M::Lss | M::Lfs | M::Lgs => CarryRefused::SegmentRegister,
+        M::Mov if selector(0) => CarryRefused::SegmentRegister,
+        M::Call | M::Jmp if insn.is_call_far_indirect() || insn.is_jmp_far_indirect() => CarryRefused::FarTransfer,
+        M::Tileloadd | M::Tileloaddt1 | M::Tilestored => CarryRefused::Tile,
         _ => return None,
     })
 }
@@ -42,25 +42,27 @@ pub fn bytes_of(insn: &Instruction) -> Option<u64> {
 type Info = (usize, bool, bool, bool, u8);
 
 fn make_table() -> Vec<u32> {
-    let mut forms: BTreeMap<Key, Vec<(Specimen, Instruction)>> = BTreeMap::new();
+    let mut forms: BTreeMap<FormKey, Vec<(Specimen, Instruction)>> = BTreeMap::new();
     for (specimen, insn) in specimens::all() {
         if refused(&insn).is_none() && !insn.is_vsib() {
             // Without an escape byte prefixes make no other instruction.
             let prefix =
                 if specimen.key.encoding == LEGACY && specimen.key.map == 0 { ANY_PREFIX } else { specimen.key.prefix };
-            forms.entry(Key { prefix, ..specimen.key }).or_default().push((specimen, insn));
+            forms.entry(FormKey { prefix, ..specimen.key }).or_default().push((specimen, insn));
         }
     }
-    let mut infos: BTreeMap<Key, Info> = forms.into_iter().map(|(key, of)| (key, info(&of))).collect();
+    let mut infos: BTreeMap<FormKey, Info> = forms.into_iter().map(|(key, of)| (key, info(&of))).collect();
     // Where the prefix, or ModRM.reg, tells nothing, one line does.
     for any_reg in [true, false] {
-        let groups: BTreeSet<Key> =
-            infos.keys().map(|key| if any_reg { Key { reg: 0, ..*key } } else { Key { prefix: 0, ..*key } }).collect();
+        let groups: BTreeSet<FormKey> = infos
+            .keys()
+            .map(|key| if any_reg { FormKey { reg: 0, ..*key } } else { FormKey { prefix: 0, ..*key } })
+            .collect();
         for group in groups {
-            let members: Vec<Key> = if any_reg {
-                (0..8).map(|reg| Key { reg, ..group }).collect()
+            let members: Vec<FormKey> = if any_reg {
+                (0..8).map(|reg| FormKey { reg, ..group }).collect()
             } else {
-                (0..4).map(|prefix| Key { prefix, ..group }).collect()
+                (0..4).map(|prefix| FormKey { prefix, ..group }).collect()
             };
             let of: Vec<Option<&Info>> = members.iter().map(|key| infos.get(key)).collect();
             if let Some(first) = of[0].copied()
@@ -68,7 +70,7 @@ fn make_table() -> Vec<u32> {
             {
                 members.iter().for_each(|key| _ = infos.remove(key));
                 infos.insert(
-                    if any_reg { Key { reg: ANY_REG, ..group } } else { Key { prefix: ANY_PREFIX, ..group } },
+                    if any_reg { FormKey { reg: ANY_REG, ..group } } else { FormKey { prefix: ANY_PREFIX, ..group } },
                     first,
                 );
             }
@@ -159,7 +161,7 @@ fn register(number: u8) -> Register {
     ][usize::from(number)]
 }
 
-fn is_operand(operand: Operand, insn: &Instruction) {
+fn is_operand(operand: AddressOperand, insn: &Instruction) {
     // A scale of nothing means nothing.
     let scale = |index, scale| if index == Register::None { 1 } else { scale };
     let of = (register(operand.base), register(operand.index), scale(register(operand.index), operand.scale.into()));
@@ -194,25 +196,28 @@ fn agree(specimen: &Specimen, shape: Shape) {
     let ours = ours.unwrap_or_else(|why| panic!("{insn} {bytes:x?}: {why}"));
     assert_eq!(ours.len, insn.len(), "{insn} {bytes:x?}");
     for end in 0..insn.len() {
-        assert_eq!(decode::decode(&bytes[..end], STATE).err(), Some(Refused::Truncated), "{insn} {end}");
+        assert_eq!(decode::decode(&bytes[..end], STATE).err(), Some(CarryRefused::Truncated), "{insn} {end}");
     }
     match ours.access {
-        Access::Plain(plain) | Access::Table(plain) | Access::Call(plain) | Access::BitString { word: plain, .. } => {
+        CarriedAccess::Plain(plain)
+        | CarriedAccess::Table(plain)
+        | CarriedAccess::Call(plain)
+        | CarriedAccess::BitString { word: plain, .. } => {
             is_operand(plain.operand, &insn);
             assert_eq!((plain.load, plain.store, plain.masked), directions(&insn), "{insn}");
             assert_eq!(plain.bytes, bytes_of(&insn).unwrap_or(STATE), "{insn}");
         }
-        Access::Lanes(lanes) => {
+        CarriedAccess::Lanes(lanes) => {
             assert!(insn.is_vsib(), "{insn}");
             is_operand(
-                Operand { base: lanes.base, index: NONE, scale: lanes.scale, disp: lanes.disp.into() },
+                AddressOperand { base: lanes.base, index: NONE, scale: lanes.scale, disp: lanes.disp.into() },
                 &without_index(insn),
             );
             assert_eq!(u32::from(lanes.scale), insn.memory_index_scale());
             assert_eq!(usize::from(lanes.index), insn.memory_index().number());
             assert_eq!(usize::from(lanes.elem_bytes), insn.memory_size().size());
         }
-        Access::String(_) => panic!("{insn}"),
+        CarriedAccess::String(_) => panic!("{insn}"),
     }
 }
 

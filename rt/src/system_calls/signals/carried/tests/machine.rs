@@ -9,8 +9,8 @@ use crate::kernel::ucontext::{GREGS, REG_EFL, REG_RIP, Ucontext};
 use crate::kernel::xsave::{self, Vectors};
 use crate::memory::access_control::program::in_segment;
 use crate::node::access::Lane;
-use crate::system_calls::signals::carried::carry_out::{Left, Shared, carry_out, leave};
-use crate::system_calls::signals::carried::refused::Refused;
+use crate::system_calls::signals::carried::carry_out::{SlotExit, UntestedMemory, carry_out, leave};
+use crate::system_calls::signals::carried::refused::CarryRefused;
 use blizzard_contract::{SEGMENT_BASE, SEGMENT_WINDOW_BYTES};
 use core::arch::x86_64::__cpuid_count;
 use std::cell::Cell;
@@ -78,7 +78,7 @@ struct Run {
     /// Places of the components in an area.
     offsets: [usize; 8],
     granted: Vec<Lane>,
-    refused: Option<Refused>,
+    refused: Option<CarryRefused>,
     faults: u32,
     /// After each instruction, and each element of a string, the context is made the program's.
     steps: bool,
@@ -197,17 +197,19 @@ extern "C" fn handler(signal: i32, info: &mut libc::siginfo_t, context: &mut Uco
             }
             Step::Running => {
                 let left = leave(info, context);
-                if left == Left::End && signal == libc::SIGSEGV || signal == libc::SIGTRAP && info.si_code == TRAP_TRACE
+                if left == SlotExit::End && signal == libc::SIGSEGV
+                    || signal == libc::SIGTRAP && info.si_code == TRAP_TRACE
                 {
                     return;
                 }
                 let fault = info.si_addr() as u64;
-                if signal == libc::SIGSEGV && info.si_code == 2 && in_segment(fault) && left != Left::Denied {
+                if signal == libc::SIGSEGV && info.si_code == 2 && in_segment(fault) && left != SlotExit::Denied {
                     run.faults += 1;
                     assert!(run.faults < 10_000);
                     let granted = &mut run.granted;
                     let mut grant = |lanes: &[Lane]| granted.extend(lanes);
-                    let result = carry_out(context, fault, &mut Shared { distance: DISTANCE, grant: &mut grant });
+                    let result =
+                        carry_out(context, fault, &mut UntestedMemory { distance: DISTANCE, grant: &mut grant });
                     match result {
                         Ok(()) => return,
                         Err(why) => run.refused = Some(why),
@@ -334,7 +336,7 @@ impl Machine {
         &self.run.granted
     }
 
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<CarryRefused> {
         self.run.refused
     }
 

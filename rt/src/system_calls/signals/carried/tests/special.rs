@@ -3,7 +3,7 @@
 use crate::kernel::sys;
 use crate::node::access::Lane;
 use crate::system_calls::signals::carried::decode::decode;
-use crate::system_calls::signals::carried::refused::Refused;
+use crate::system_calls::signals::carried::refused::CarryRefused;
 use crate::system_calls::signals::carried::tests::machine::{DISTANCE, End, Machine, Random, State};
 
 const RAX: usize = 0;
@@ -27,51 +27,51 @@ fn fill(machine: &mut Machine) {
 }
 
 /// Everything that is refused, as far as it is decoded: an instruction, and why.
-const REFUSED: [(&[u8], Refused); 33] = [
+const REFUSED: [(&[u8], CarryRefused); 33] = [
     // push rax; pop rax; ret; leave; enter; call; call rax; pushfq; push fs; push imm
-    (&[0x50], Refused::Stack),
-    (&[0x58], Refused::Stack),
-    (&[0xc3], Refused::Stack),
-    (&[0xc9], Refused::Stack),
-    (&[0xc8, 0, 0, 0], Refused::Stack),
-    (&[0xe8, 0, 0, 0, 0], Refused::Stack),
-    (&[0xff, 0xd0], Refused::Stack),
-    (&[0x9c], Refused::Stack),
-    (&[0x0f, 0xa0], Refused::Stack),
-    (&[0x6a, 0], Refused::Stack),
+    (&[0x50], CarryRefused::Stack),
+    (&[0x58], CarryRefused::Stack),
+    (&[0xc3], CarryRefused::Stack),
+    (&[0xc9], CarryRefused::Stack),
+    (&[0xc8, 0, 0, 0], CarryRefused::Stack),
+    (&[0xe8, 0, 0, 0, 0], CarryRefused::Stack),
+    (&[0xff, 0xd0], CarryRefused::Stack),
+    (&[0x9c], CarryRefused::Stack),
+    (&[0x0f, 0xa0], CarryRefused::Stack),
+    (&[0x6a, 0], CarryRefused::Stack),
     // mov rax, fs:[rax]; mov rax, gs:[rax]; lodsb fs:[rsi]
-    (&[0x64, 0x48, 0x8b, 0x00], Refused::SegmentBase),
-    (&[0x65, 0x48, 0x8b, 0x00], Refused::SegmentBase),
-    (&[0x64, 0xac], Refused::SegmentBase),
+    (&[0x64, 0x48, 0x8b, 0x00], CarryRefused::SegmentBase),
+    (&[0x65, 0x48, 0x8b, 0x00], CarryRefused::SegmentBase),
+    (&[0x64, 0xac], CarryRefused::SegmentBase),
     // mov eax, [eax]; stos with edi; mov eax, [moffs32]
-    (&[0x67, 0x8b, 0x00], Refused::ShortAddress),
-    (&[0x67, 0xab], Refused::ShortAddress),
-    (&[0x67, 0xa1, 0, 0, 0, 0], Refused::ShortAddress),
+    (&[0x67, 0x8b, 0x00], CarryRefused::ShortAddress),
+    (&[0x67, 0xab], CarryRefused::ShortAddress),
+    (&[0x67, 0xa1, 0, 0, 0, 0], CarryRefused::ShortAddress),
     // mov eax, [rip]
-    (&[0x8b, 0x05, 0, 0, 0, 0], Refused::RipRelative),
+    (&[0x8b, 0x05, 0, 0, 0, 0], CarryRefused::RipRelative),
     // movdir64b; enqcmd; enqcmds; clzero
-    (&[0x66, 0x0f, 0x38, 0xf8, 0x00], Refused::Implicit64),
-    (&[0xf2, 0x0f, 0x38, 0xf8, 0x00], Refused::Implicit64),
-    (&[0xf3, 0x0f, 0x38, 0xf8, 0x00], Refused::Implicit64),
-    (&[0x0f, 0x01, 0xfc], Refused::Implicit64),
+    (&[0x66, 0x0f, 0x38, 0xf8, 0x00], CarryRefused::Implicit64),
+    (&[0xf2, 0x0f, 0x38, 0xf8, 0x00], CarryRefused::Implicit64),
+    (&[0xf3, 0x0f, 0x38, 0xf8, 0x00], CarryRefused::Implicit64),
+    (&[0x0f, 0x01, 0xfc], CarryRefused::Implicit64),
     // jmp far; call far
-    (&[0xff, 0x28], Refused::FarTransfer),
-    (&[0x48, 0xff, 0x18], Refused::FarTransfer),
+    (&[0xff, 0x28], CarryRefused::FarTransfer),
+    (&[0x48, 0xff, 0x18], CarryRefused::FarTransfer),
     // sgdt; sldt
-    (&[0x0f, 0x01, 0x00], Refused::SystemRegister),
-    (&[0x0f, 0x00, 0x00], Refused::SystemRegister),
+    (&[0x0f, 0x01, 0x00], CarryRefused::SystemRegister),
+    (&[0x0f, 0x00, 0x00], CarryRefused::SystemRegister),
     // mov fs, [rax]; lfs; lss
-    (&[0x8e, 0x20], Refused::SegmentRegister),
-    (&[0x0f, 0xb4, 0x00], Refused::SegmentRegister),
-    (&[0x0f, 0xb2, 0x00], Refused::SegmentRegister),
+    (&[0x8e, 0x20], CarryRefused::SegmentRegister),
+    (&[0x0f, 0xb4, 0x00], CarryRefused::SegmentRegister),
+    (&[0x0f, 0xb2, 0x00], CarryRefused::SegmentRegister),
     // tileloadd
-    (&[0xc4, 0xe2, 0x7b, 0x4b, 0x04, 0x08], Refused::Tile),
+    (&[0xc4, 0xe2, 0x7b, 0x4b, 0x04, 0x08], CarryRefused::Tile),
     // vpmacssww (XOP); pfadd (3DNow!)
-    (&[0x8f, 0xe8, 0x70, 0x85, 0x00, 0x10], Refused::Unknown),
-    (&[0x0f, 0x0f, 0x00, 0x9e], Refused::Unknown),
+    (&[0x8f, 0xe8, 0x70, 0x85, 0x00, 0x10], CarryRefused::Unknown),
+    (&[0x0f, 0x0f, 0x00, 0x9e], CarryRefused::Unknown),
     // nop; mov eax, eax
-    (&[0x90, 0x90], Refused::Unknown),
-    (&[0x8b, 0xc0], Refused::NoOperand),
+    (&[0x90, 0x90], CarryRefused::Unknown),
+    (&[0x8b, 0xc0], CarryRefused::NoOperand),
 ];
 
 #[test]
@@ -87,17 +87,17 @@ fn refusals_leave_the_context_alone() {
     let shared = machine.shared + 512;
     // add qword ptr [rax+0], 0 behind prefixes that fill it up.
     let long = [0x66, 0x66, 0x66, 0x66, 0x48, 0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
-    let mut cases: Vec<(&[u8], usize, Refused)> = vec![
-        (&[0x50], RSP, Refused::Stack),
-        (&[0xc3], RSP, Refused::Stack),
-        (&[0x48, 0x89, 0x04, 0x24], RSP, Refused::Stack),
-        (&[0xff, 0x28], RAX, Refused::FarTransfer),
-        (&[0x8e, 0x20], RAX, Refused::SegmentRegister),
-        (&long, RAX, Refused::NoRoom),
-        (&[0xff, 0xe0], RAX, Refused::Code),
+    let mut cases: Vec<(&[u8], usize, CarryRefused)> = vec![
+        (&[0x50], RSP, CarryRefused::Stack),
+        (&[0xc3], RSP, CarryRefused::Stack),
+        (&[0x48, 0x89, 0x04, 0x24], RSP, CarryRefused::Stack),
+        (&[0xff, 0x28], RAX, CarryRefused::FarTransfer),
+        (&[0x8e, 0x20], RAX, CarryRefused::SegmentRegister),
+        (&long, RAX, CarryRefused::NoRoom),
+        (&[0xff, 0xe0], RAX, CarryRefused::Code),
     ];
     if std::fs::read_to_string("/proc/cpuinfo").unwrap().contains(" clzero ") {
-        cases.push((&[0x0f, 0x01, 0xfc], RAX, Refused::Implicit64));
+        cases.push((&[0x0f, 0x01, 0xfc], RAX, CarryRefused::Implicit64));
     }
     for (bytes, register, why) in cases {
         fill(&mut machine);
@@ -106,7 +106,7 @@ fn refusals_leave_the_context_alone() {
         let end = machine.run(bytes, &start);
         assert_eq!((machine.refused(), end.signal), (Some(why), libc::SIGSEGV), "{bytes:x?}");
         assert_eq!((end.state.gprs, machine.granted()), (start.gprs, &[][..]), "{bytes:x?}");
-        assert!(end.at == 0 || why == Refused::Code, "{bytes:x?}");
+        assert!(end.at == 0 || why == CarryRefused::Code, "{bytes:x?}");
     }
 }
 

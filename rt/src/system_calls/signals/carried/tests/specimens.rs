@@ -3,7 +3,7 @@
 //! Output: [`Specimen`]s of all opcodes of all maps, with the widths that they may have. **Invariant**: no form is left out: [`every_form_is_found`] compares
 //! with iced's list.
 
-use crate::system_calls::signals::carried::forms::{EVEX, Key, LEGACY, VEX, Widths};
+use crate::system_calls::signals::carried::forms::{EVEX, FormKey, LEGACY, VEX, Widths};
 use iced_x86::{
     Code, Decoder, DecoderOptions, EncodingKind, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpCodeOperandKind, OpKind,
@@ -29,7 +29,7 @@ pub const PLAIN: Shape = Shape { base: Some(0), index: None, scale: 0, disp_byte
 /// What an instruction is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Specimen {
-    pub key: Key,
+    pub key: FormKey,
     pub widths: Widths,
     /// EVEX.aaa.
     pub mask: u8,
@@ -144,7 +144,7 @@ pub fn all() -> Vec<(Specimen, Instruction)> {
                 for (prefix, short) in [(0, false), (1, true), (2, false), (2, true), (3, false), (3, true)] {
                     for w in bools {
                         let widths = Widths { short, w, l: 0, broadcast: false };
-                        let key = Key { encoding: LEGACY, map, opcode, prefix, reg };
+                        let key = FormKey { encoding: LEGACY, map, opcode, prefix, reg };
                         add(Specimen { key, widths, mask: 0 });
                     }
                 }
@@ -152,14 +152,14 @@ pub fn all() -> Vec<(Specimen, Instruction)> {
             for (map, prefix, w) in (0..8).flat_map(|m| (0..4).flat_map(move |p| bools.map(|w| (m, p, w)))) {
                 for l in 0..2 {
                     let widths = Widths { short: prefix == 1, w, l, broadcast: false };
-                    let key = Key { encoding: VEX, map, opcode, prefix, reg };
+                    let key = FormKey { encoding: VEX, map, opcode, prefix, reg };
                     add(Specimen { key, widths, mask: 0 });
                 }
                 for (l, broadcast, mask) in
                     (0..3).flat_map(|l| bools.map(|b| (l, b))).flat_map(|(l, b)| [0, 1].map(|m| (l, b, m)))
                 {
                     let widths = Widths { short: prefix == 1, w, l, broadcast };
-                    let key = Key { encoding: EVEX, map, opcode, prefix, reg };
+                    let key = FormKey { encoding: EVEX, map, opcode, prefix, reg };
                     add(Specimen { key, widths, mask });
                 }
             }

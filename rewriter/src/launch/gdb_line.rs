@@ -115,5 +115,6 @@ fn hang_up(terminal: &mut File) -> std::io::Result<()> {
     modes.local_modes |= LocalModes::ICANON;
     modes.special_codes[SpecialCodeIndex::VEOF] = END;
     tcsetattr(&*terminal, OptionalActions::Now, &modes)?;
-    terminal.write_all(&[END])
+    // The first ends what gdbserver has not read yet, if there is something.
+    terminal.write_all(&[END, END])
 }

@@ -187,8 +187,8 @@ fn a_port_for_a_debugger_is_of_this_host_alone() {
     let seen = gdb.args(["-ex", "break prog.c:25", "-ex", "continue", "-ex", "next", "-ex", "info locals"]);
     let seen = said(&seen.args(["-ex", "delete", "-ex", "continue"]).output().unwrap());
     let (out, err, status) = finished(run.wait_with_output().unwrap());
-    assert!(seen.contains("sum = 101") && seen.contains("exited normally"), "{seen}{err}");
-    assert_eq!((out.as_str(), status), ("sum 1887\n", 0), "{seen}{err}");
+    assert!(seen.contains("\nsum = 1\n") && seen.contains("exited normally"), "{seen}{err}");
+    assert_eq!((out.as_str(), status), ("sum 273\n", 0), "{seen}{err}");
     let line = format!("gdb -x \"$(blizzard config --gdb)\" -ex 'target remote localhost:{port}'\n");
     assert!(err.contains(&line), "{err}");
 }

@@ -2,6 +2,7 @@
 
 use crate::sources::{blizzard, compile, finished};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -380,8 +381,11 @@ fn what_cannot_be_measured_is_refused_before_anything_runs() {
         .status();
     assert!(rewritten.unwrap().success());
     fs::write(bench.at("script"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(bench.at("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(bench.at("plain"), "#!/bin/sh\n").unwrap();
     for (program, part) in [
         ("./out", "is already rewritten"),
+        ("./plain", "no permission to execute it"),
         ("./script", "is a script"),
         ("./absent", "no such file"),
         ("no-such-program-anywhere", "no such program in PATH"),

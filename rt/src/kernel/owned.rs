@@ -1,10 +1,12 @@
-//! Whose a static is: the process's, the thread's or the node's.
+//! Whose a static or a field is: the process's, the thread's or the node's.
 //!
-//! Purpose: a static says in its type who may use it. [`PerProcess`]: every thread of the process, so it is atomic, never changes once the program runs, or has a
-//! guard of its own. [`PerThread`]: the thread that computes, alone, and handlers that interrupt it. [`PerNode`]: the same thread, as the node. There may be
-//! several nodes in one process only in tests, which give each its own (`crate::kernel::explored`).
-//! **Invariants**: one reference into all the [`PerNode`]s of a [`Turn`] at a time. Each static of the crate has one of these types (`tests/statics.rs`); what
-//! never changes at all is a constant. The first two types are where their value is, so that assembly finds it.
+//! Purpose: a static says in its type who may use it. So it does for the fields of its value, but those whose own types say otherwise.
+//! [`PerProcess`]: every thread of the process, so it is atomic, never changes once the program runs, or has a guard of its own. [`PerThread`]: the thread
+//! that computes, alone, and handlers that interrupt it. [`PerNode`]: the same thread, as the node. There may be several nodes in one process only in tests,
+//! which give each its own (`crate::kernel::explored`).
+//! **Invariants**: one reference into all the [`PerNode`]s of a [`Turn`] at a time. Each static of the crate has one of these types (`tests/statics.rs`), and
+//! each field that is an atomic or a cell has one owner (`tests/owners.rs`). What never changes at all is a constant. The first two types are where their
+//! value is, so that assembly finds it.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

@@ -161,6 +161,8 @@ fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {
 
 fn whoever_does_not_want_to_know_is_not_told() {
     let program = SharedProgram::new(PROGRAM, &[]);
+    // Rewritten now: what waits below is the run.
+    assert_eq!(program.run(&["-n", "2"], "none").2, 0);
     let mut command = program.blizzard();
     command.args(["run", "-n", "2", "--stuck-timeout", "0", "--", "./prog", "locks"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

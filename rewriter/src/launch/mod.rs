@@ -23,11 +23,7 @@ pub mod crashes;
 
 pub(crate) mod guard;
 
-pub(crate) mod plain_again;
-
-pub mod stuck;
-
-pub(crate) mod supervise;
+pub mod watching;
 
 pub mod launcher;
 

@@ -2,7 +2,7 @@
 //!
 //! Input: what each node waits for. Output: lines: the node, its host if there are several, what it waits for, who has it, since when, and the program's line.
 
-use crate::launch::stuck::{Callers, StuckNode};
+use crate::launch::watching::stuck::{Callers, StuckNode};
 use crate::reports::places::OpenedFiles;
 use blizzard_contract::waits;
 

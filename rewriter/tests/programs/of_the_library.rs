@@ -24,7 +24,7 @@ const NEED: &[(&str, &str)] = &[
 /// The same of the audit.
 const OF_THE_AUDIT: &[(&str, &str)] = &[
     ("tests::guarded::accepts_exceptions", "g++"),
-    ("tests::guarded::finds_frames_that_differ", "g++"),
+    ("tests::guarded::versions::finds_frames_that_differ", "g++"),
     ("tests::unwinding::a_frame_that_ends_with_a_call_that_does_not_return_is_found", "g++"),
     ("tests::unwinding::another_common_record_for_the_copy_of_a_loop_is_found", "g++"),
     ("tests::unwinding::a_frame_that_ends_within_the_copy_of_a_loop_is_found", "g++"),

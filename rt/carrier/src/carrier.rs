@@ -109,7 +109,7 @@ impl CarrierCounts {
 
 /// What is between this host and the others at one moment. Counts are modulo 2^32.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct CarriedTraffic {
     /// By host: messages sent to it, and messages of it that have come into rings here.
     pub sent: Vec<u32>,
     pub arrived: Vec<u32>,
@@ -121,7 +121,7 @@ pub struct Traffic {
 enum Order {
     /// Where the carriers of all hosts are.
     Connect(Vec<Vec<u8>>),
-    Tell(Sender<Traffic>),
+    Tell(Sender<CarriedTraffic>),
 }
 
 /// A carrier that has been started.
@@ -178,7 +178,7 @@ impl Carrier {
     }
 
     /// What is under way now. None: the thread does not say.
-    pub fn traffic(&self) -> Option<Traffic> {
+    pub fn traffic(&self) -> Option<CarriedTraffic> {
         let (tell, told) = mpsc::channel();
         self.orders.send(Order::Tell(tell)).ok()?;
         self.waker.wake();
@@ -421,11 +421,11 @@ impl<'a> State<'a> {
     }
 
     /// What is under way. Between two steps nodes have been told of all that has come.
-    fn traffic(&self) -> Traffic {
+    fn traffic(&self) -> CarriedTraffic {
         let sum = |host: &Host, count: fn(&Lane) -> u32| {
             host.lanes.iter().fold(0, |sum: u32, &number| sum.wrapping_add(count(&self.lanes[number])))
         };
-        Traffic {
+        CarriedTraffic {
             sent: self.peers.iter().map(|host| sum(host, |lane| lane.outgoing.count())).collect(),
             arrived: self.peers.iter().map(|host| sum(host, |lane| lane.incoming.count())).collect(),
             is_left: self.lanes.iter().any(|lane| lane.ends.is_ready()),

@@ -10,18 +10,20 @@ use crate::launch::crashes::crash::{self, Describe, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
-use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, RunPlan, Seen, ToAgent, ToLauncher};
+use crate::launch::hosts::frames::{
+    self, Carried, Ended, GREETING, HostSeen, PIECE_BYTES, RunPlan, ToAgent, ToLauncher,
+};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{self, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
-use crate::launch::stuck::{self, Locate, Sight};
-use crate::launch::supervise::{GRACE, RECHECK, has_failed};
+use crate::launch::watching::stuck::{self, Locate, Sight};
+use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
-use blizzard_carrier::carrier::{self, Carrier, CarrierCounts, Traffic};
+use blizzard_carrier::carrier::{self, CarriedTraffic, Carrier, CarrierCounts};
 use blizzard_contract::RegionHeader;
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
@@ -219,10 +221,10 @@ impl Agent<'_> {
     }
 
     /// Looks whether the nodes of this host could go on.
-    fn see(&self, own: OwnNodes, (region, carrier): (&RegionFile, Option<&Carrier>), places: bool) -> Seen {
+    fn see(&self, own: OwnNodes, (region, carrier): (&RegionFile, Option<&Carrier>), places: bool) -> HostSeen {
         let mut sight = Sight::of(own, region);
         if sight.awake.is_some() {
-            return Seen { sight, ..Seen::default() };
+            return HostSeen { sight, ..HostSeen::default() };
         }
         if places {
             let callers: Vec<_> =
@@ -231,9 +233,9 @@ impl Agent<'_> {
             sight.sleepers.iter_mut().zip(found).for_each(|(node, place)| node.place = place);
         }
         // A host that is alone has nothing under way.
-        match carrier.map_or(Some(Traffic::default()), Carrier::traffic) {
-            Some(Traffic { sent, arrived, is_left }) => Seen { sight, is_quiet: !is_left, sent, arrived },
-            None => Seen { sight, ..Seen::default() },
+        match carrier.map_or(Some(CarriedTraffic::default()), Carrier::traffic) {
+            Some(CarriedTraffic { sent, arrived, is_left }) => HostSeen { sight, is_quiet: !is_left, sent, arrived },
+            None => HostSeen { sight, ..HostSeen::default() },
         }
     }
 }

@@ -7,7 +7,7 @@
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::host_list::Host;
 use crate::launch::region::Matched;
-use crate::launch::stuck::Sight;
+use crate::launch::watching::stuck::Sight;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
@@ -112,7 +112,7 @@ pub struct Carried {
 
 /// What an agent sees of a run that may be stuck: the nodes first, and then what is under way.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct HostSeen {
     pub sight: Sight,
     /// All that nodes here have sent to other hosts has been taken by the carrier.
     pub is_quiet: bool,
@@ -142,7 +142,7 @@ pub enum ToLauncher {
     /// The input has been passed on.
     InputTaken,
     Ended(Ended),
-    Seen(Seen),
+    Seen(HostSeen),
     /// Another host cannot be reached any more.
     Lost {
         host: usize,

@@ -11,7 +11,7 @@ use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::frames::{self, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::{Host, HostList};
 use crate::launch::hosts::mailbox::Mailbox;
-use crate::launch::hosts::rounds::Rounds;
+use crate::launch::hosts::rounds::StuckRounds;
 use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
 use crate::launch::launcher::{NodeEnd, RunOutcome, WrittenOutput, verdict};
 use crate::launch::leftovers;
@@ -19,8 +19,8 @@ use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{describe, signal_name};
-use crate::launch::stuck::StuckNode;
-use crate::launch::supervise::{RECHECK, RunStop};
+use crate::launch::watching::stuck::StuckNode;
+use crate::launch::watching::supervise::{RECHECK, RunStop};
 use blizzard_contract::{COUNTER_COUNT, node_phase};
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::ffi::OsString;
@@ -126,7 +126,7 @@ struct Run {
     /// What a host says of another one that it has lost: when that is believed, which one, and what is said then.
     hearsay: Option<(Instant, usize, Error)>,
     /// Looks whether the run is stuck; what nodes waited for if it was.
-    rounds: Rounds,
+    rounds: StuckRounds,
     stuck: Vec<StuckNode>,
     /// How many pieces of output have come.
     come: Arc<AtomicU64>,
@@ -204,7 +204,7 @@ impl Run {
             ended,
             timeout,
             hearsay: None,
-            rounds: Rounds::new(setup.hosts.hosts(), setup.options.stuck_timeout),
+            rounds: StuckRounds::new(setup.hosts.hosts(), setup.options.stuck_timeout),
             stuck: Vec::new(),
             come,
             pieces: Some(pieces),

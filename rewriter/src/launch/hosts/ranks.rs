@@ -29,7 +29,7 @@ use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
-use crate::launch::supervise::{GRACE, RECHECK, RunStop, has_failed};
+use crate::launch::watching::supervise::{GRACE, RECHECK, RunStop, has_failed};
 use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
 use blizzard_carrier::pmix::{self, Job};

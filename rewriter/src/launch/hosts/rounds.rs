@@ -1,7 +1,7 @@
 //! Whether a run on several hosts is stuck.
 //!
 //! Purpose: finds that all nodes wait for each other and no message is under way, though nobody sees all hosts at one moment. Input: what agents see
-//! ([`Seen`]). Output: when to ask them; [`StuckNode`]s.
+//! ([`HostSeen`]). Output: when to ask them; [`StuckNode`]s.
 //!
 //! A round asks all agents, and ends when all have answered; the next one begins later.
 //!
@@ -13,9 +13,9 @@
 //! So there is a moment between these rounds at which all nodes slept and nothing was under way. Source: the four counters of Mattern, Algorithms for
 //! distributed termination detection (1987).
 
-use crate::launch::hosts::frames::Seen;
+use crate::launch::hosts::frames::HostSeen;
 use crate::launch::hosts::host_list::Host;
-use crate::launch::stuck::{StuckNode, StuckWatch};
+use crate::launch::watching::stuck::{StuckNode, StuckWatch};
 use std::time::{Duration, Instant};
 
 /// Counts of a host: what it has sent to each host, and what has come from there.
@@ -23,27 +23,27 @@ type Counts = (Vec<u32>, Vec<u32>);
 
 /// Watches a run on several hosts.
 #[derive(Debug)]
-pub struct Rounds {
+pub struct StuckRounds {
     hosts: Vec<Host>,
     watch: StuckWatch,
     /// When the next round begins; none while one is under way, or if nobody wants to know.
     next: Option<Instant>,
     /// What has been answered in this round, by host.
-    answers: Vec<Option<Seen>>,
+    answers: Vec<Option<HostSeen>>,
     /// The counts of the last round, if nothing was under way by them.
     before: Option<Vec<Counts>>,
     /// In the last round the run was stuck: the next one asks where nodes wait.
     asks_places: bool,
 }
 
-impl Rounds {
+impl StuckRounds {
     /// For a run that has been stuck for so long.
-    pub fn new(hosts: &[Host], limit: Duration) -> Rounds {
+    pub fn new(hosts: &[Host], limit: Duration) -> StuckRounds {
         let nodes = hosts.last().map_or(0, |host| host.nodes.end.into());
         let watch = StuckWatch::new(nodes, limit);
         let next = watch.look_again().map(|again| Instant::now() + again);
         let answers = hosts.iter().map(|_| None).collect();
-        Rounds { hosts: hosts.to_vec(), watch, next, answers, before: None, asks_places: false }
+        StuckRounds { hosts: hosts.to_vec(), watch, next, answers, before: None, asks_places: false }
     }
 
     /// When a round begins, if none is under way.
@@ -57,12 +57,12 @@ impl Rounds {
     }
 
     /// What an agent has answered. What all nodes wait for, if the run is stuck.
-    pub fn answered(&mut self, host: usize, seen: Seen) -> Option<Vec<StuckNode>> {
+    pub fn answered(&mut self, host: usize, seen: HostSeen) -> Option<Vec<StuckNode>> {
         self.answers[host] = Some(seen);
         if self.next.is_some() || self.answers.iter().any(Option::is_none) {
             return None;
         }
-        let seen: Vec<Seen> = self.answers.iter_mut().filter_map(Option::take).collect();
+        let seen: Vec<HostSeen> = self.answers.iter_mut().filter_map(Option::take).collect();
         self.next = self.watch.look_again().map(|again| Instant::now() + again);
         let stuck = self.watch.judge(seen.iter().map(|seen| &seen.sight));
         let is_settled = self.is_settled(seen);
@@ -80,7 +80,7 @@ impl Rounds {
     }
 
     /// Whether nothing was under way in this round, and nothing has been since the last one.
-    fn is_settled(&mut self, seen: Vec<Seen>) -> bool {
+    fn is_settled(&mut self, seen: Vec<HostSeen>) -> bool {
         let nothing_is_left = seen.iter().all(|seen| seen.is_quiet);
         let counts: Vec<Counts> = seen.into_iter().map(|seen| (seen.sent, seen.arrived)).collect();
         let has_come = |from: usize, to: usize| counts[from].0.get(to) == counts[to].1.get(from);
@@ -96,23 +96,23 @@ impl Rounds {
 mod tests {
     use super::*;
     use crate::launch::region::NodeWait;
-    use crate::launch::stuck::{Sight, Sleeper};
+    use crate::launch::watching::stuck::{Sight, Sleeper};
 
-    fn rounds() -> Rounds {
+    fn rounds() -> StuckRounds {
         let host = |name: &str, nodes| Host { name: name.into(), nodes };
-        Rounds::new(&[host("a", 0..1), host("b", 1..2)], Duration::from_nanos(1))
+        StuckRounds::new(&[host("a", 0..1), host("b", 1..2)], Duration::from_nanos(1))
     }
 
     /// Node `node` sleeps on its host, which has sent and got so many messages.
-    fn sleeps(node: u32, sent: u32, arrived: u32) -> Seen {
+    fn sleeps(node: u32, sent: u32, arrived: u32) -> HostSeen {
         let waiting = NodeWait { messages: [sent.into(), arrived.into()], ..NodeWait::default() };
         let sight = Sight { sleepers: vec![Sleeper { node, waiting, place: None }], awake: None };
         let other = |count| if node == 0 { vec![0, count] } else { vec![count, 0] };
-        Seen { sight, is_quiet: true, sent: other(sent), arrived: other(arrived) }
+        HostSeen { sight, is_quiet: true, sent: other(sent), arrived: other(arrived) }
     }
 
     /// One round; whether the run is stuck, and whether places are asked for.
-    fn round(rounds: &mut Rounds, a: Seen, b: Seen) -> (bool, bool) {
+    fn round(rounds: &mut StuckRounds, a: HostSeen, b: HostSeen) -> (bool, bool) {
         let asked = loop {
             match rounds.ask() {
                 Some(places) => break places,
@@ -136,13 +136,13 @@ mod tests {
     #[test]
     fn what_is_under_way_or_awake_is_never_stuck() {
         let good = || (sleeps(0, 3, 2), sleeps(1, 2, 3));
-        let awake = || Seen { sight: Sight { sleepers: Vec::new(), awake: Some(1) }, ..sleeps(1, 2, 3) };
+        let awake = || HostSeen { sight: Sight { sleepers: Vec::new(), awake: Some(1) }, ..sleeps(1, 2, 3) };
         let carried = |sent: &[u32], arrived: &[u32], node| {
             let seen = if node == 0 { sleeps(0, 3, 2) } else { sleeps(1, 2, 3) };
-            Seen { sent: sent.to_vec(), arrived: arrived.to_vec(), ..seen }
+            HostSeen { sent: sent.to_vec(), arrived: arrived.to_vec(), ..seen }
         };
-        let left = || Seen { is_quiet: false, ..sleeps(0, 3, 2) };
-        let silent = || Seen { sent: Vec::new(), arrived: Vec::new(), ..sleeps(1, 2, 3) };
+        let left = || HostSeen { is_quiet: false, ..sleeps(0, 3, 2) };
+        let silent = || HostSeen { sent: Vec::new(), arrived: Vec::new(), ..sleeps(1, 2, 3) };
         let bad = [
             ("awake", (sleeps(0, 3, 2), awake())),
             ("not taken by the carrier", (left(), sleeps(1, 2, 3))),
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_who_does_not_want_to_know() {
         let host = |name: &str, nodes| Host { name: name.into(), nodes };
-        assert!(Rounds::new(&[host("a", 0..2)], Duration::ZERO).next().is_none());
-        assert!(Rounds::new(&[host("a", 0..1)], Duration::from_secs(1)).next().is_none());
+        assert!(StuckRounds::new(&[host("a", 0..2)], Duration::ZERO).next().is_none());
+        assert!(StuckRounds::new(&[host("a", 0..1)], Duration::from_secs(1)).next().is_none());
     }
 }

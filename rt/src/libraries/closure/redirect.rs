@@ -100,7 +100,7 @@ impl Guess<'_> {
             return Some(Guess { folder, name, is_sure: true });
         }
         let mut parts = 0;
-        for of in [&[&b"/x86_64"[..]][..], &[b"/avx512_1"], &[b"/haswell", b"/xeon_phi"], &[b"/tls"]] {
+        for of in [&[&b"/x86_64"[..]][..], &[b"/avx512_1"], &[b"/haswell", b"/xeon_phi", b"/x86_64"], &[b"/tls"]] {
             if let Some(rest) = of.iter().find_map(|part| folder.strip_suffix(*part)) {
                 (folder, parts) = (rest, parts + 1);
             }
@@ -242,6 +242,9 @@ mod tests {
             (b"/lib/glibc-hwcaps/x86-64-v3/libm.so.6", guess(b"/lib", true)),
             (b"/lib/tls/haswell/avx512_1/x86_64/libm.so.6", guess(b"/lib", true)),
             (b"/lib/xeon_phi/x86_64/libm.so.6", guess(b"/lib", true)),
+            // A processor without a name of its own.
+            (b"/lib/tls/x86_64/x86_64/libm.so.6", guess(b"/lib", true)),
+            (b"/lib/x86_64/x86_64/libm.so.6", guess(b"/lib", true)),
             (b"/lib/tls/libm.so.6", guess(b"/lib", true)),
             (b"/lib/x86_64/libm.so.6", guess(b"/lib", false)),
         ] {

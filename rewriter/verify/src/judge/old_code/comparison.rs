@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 const HLT: u16 = 0xf4;
-pub(super) struct Comparison<'x, 'a> {
+pub(super) struct OriginalComparison<'x, 'a> {
     pub(super) m: &'x Module<'a>,
     pub(super) text: &'x Code,
     pub(super) sites: &'x Sites,
@@ -65,7 +65,7 @@ pub fn compare(
     audit: &mut Audit,
 ) -> Compared {
     let named: Vec<(u64, u64)> = old.all(m).collect();
-    let mut c = Comparison {
+    let mut c = OriginalComparison {
         m,
         text,
         sites,
@@ -107,7 +107,7 @@ pub fn compare(
     Compared { pairs: list, undefined: c.undefined }
 }
 
-impl Comparison<'_, '_> {
+impl OriginalComparison<'_, '_> {
     fn old_insn(&mut self, va: u64) -> Option<Insn> {
         if let Some(i) = self.insns.get(&va) {
             return Some(*i);

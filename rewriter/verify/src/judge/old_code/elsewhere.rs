@@ -5,10 +5,10 @@ use crate::decode::insn::Insn;
 use crate::file::memory::HEADER_BYTES;
 use crate::file::module::Section;
 use crate::judge::file::notes;
-use crate::judge::old_code::comparison::Comparison;
+use crate::judge::old_code::comparison::OriginalComparison;
 use crate::judge::old_code::dynamic_symbols;
 use std::ops::RangeInclusive;
-impl Comparison<'_, '_> {
+impl OriginalComparison<'_, '_> {
     /// Whether at `off` in the file stands the value of a function's dynamic symbol or a word's, which leads to the new code of what stood at its old
     /// one; where the value begins.
     fn leads_to_new_code(&self, off: u64) -> Option<u64> {

@@ -3,12 +3,12 @@
 use crate::audit::{Audit, ByteCounts};
 use crate::decode::decoder::{self};
 use crate::decode::insn::NO_TARGET;
-use crate::judge::old_code::comparison::Comparison;
+use crate::judge::old_code::comparison::OriginalComparison;
 use crate::judge::old_code::springboards::Old;
 use blizzard_contract as contract;
 
 const TRAP: u8 = 0xcc;
-impl Comparison<'_, '_> {
+impl OriginalComparison<'_, '_> {
     /// Every old byte.
     pub(super) fn bytes(&self, old: &Old, list: &[(u64, u64)], audit: &mut Audit) {
         let mut counts = ByteCounts::default();

@@ -345,14 +345,14 @@ impl RegionFile {
     }
 
     /// Whether a fault has taken the node into full code, where it computes now.
-    pub(in crate::launch) fn is_in_full_code(&self, node: u32) -> bool {
+    pub(crate) fn is_in_full_code(&self, node: u32) -> bool {
         let word = |offset: usize| self.words.word(self.context_off(node) + offset as u64).load(Ordering::Relaxed);
         word(offset_of!(SharedContext, full_code)) != full_code::NOT
             && word(offset_of!(SharedContext, activity)) == activity::RUNNING
     }
 
     /// Lets the node try plain code again.
-    pub(in crate::launch) fn ring_for_plain_code(&self, node: u32) {
+    pub(crate) fn ring_for_plain_code(&self, node: u32) {
         let word = |offset: usize| self.words.word(self.context_off(node) + offset as u64);
         word(offset_of!(SharedContext, full_code)).store(full_code::LEAVE, Ordering::Relaxed);
         word(offset_of!(SharedContext, poll)).store(1, Ordering::SeqCst);

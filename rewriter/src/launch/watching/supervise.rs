@@ -22,9 +22,9 @@ use signal_hook::consts::signal::{SIGCHLD, SIGINT, SIGUSR1, SIGUSR2};
 use std::time::{Duration, Instant};
 
 /// How long the remaining nodes may take to stop by themselves.
-pub(in crate::launch) const GRACE: Duration = Duration::from_millis(200);
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
 /// How often to look for ended nodes although no signal announced one.
-pub(in crate::launch) const RECHECK: Duration = Duration::from_secs(1);
+pub(crate) const RECHECK: Duration = Duration::from_secs(1);
 
 /// Why a run ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub fn until_all_ended(
 
 /// Whether an ended node makes the run fail. A node that ran the runtime and vanished with status 0 without taking its leave
 /// has taken its blocks with it: the others, if there are any, could wait for them for ever.
-pub(in crate::launch) fn has_failed(node: &SpawnedNode, region: &RegionFile, number: u32, alone: bool) -> bool {
+pub(crate) fn has_failed(node: &SpawnedNode, region: &RegionFile, number: u32, alone: bool) -> bool {
     let succeeded = node.ended.is_some_and(|status| status.success());
     !succeeded || (!alone && region.report(number).phase == node_phase::RUNNING)
 }

@@ -57,7 +57,8 @@ pub fn entered() {
 /// At the end of a poll: where the launcher has rung for it, what follows is stepped through.
 pub fn poll(frame: &mut Frame) {
     if word().load(Ordering::Relaxed) == full_code::LEAVE && computes() {
-        word().store(full_code::NOT, Ordering::Relaxed);
+        // Until a step has led to plain code.
+        word().store(full_code::ENTERED, Ordering::Relaxed);
         LEFT.store(STEPS, Ordering::Relaxed);
         frame.rflags |= TRAP_FLAG;
     }
@@ -76,7 +77,10 @@ pub fn step(code: i32, context: &mut Ucontext) -> bool {
     let plain = MODULES.plain_from(at).filter(|_| left > 0);
     let goes_on = plain.is_none() && left > 1 && MODULES.in_tested_code(at);
     match (plain, left) {
-        (Some(plain), _) => context.gregs[REG_RIP] = plain,
+        (Some(plain), _) => {
+            context.gregs[REG_RIP] = plain;
+            word().store(full_code::NOT, Ordering::Relaxed);
+        }
         (None, 0) => STRAY.store(stray - 1, Ordering::Relaxed),
         (None, _) => {}
     }

@@ -4,7 +4,8 @@
 //! in the trap map of its module and continues at the new code. Input: the table of [`crate::libraries::modules`]. Output: a changed instruction
 //! pointer in the signal frame, the program's own handler, or the program's end.
 //! **Invariants**: the handler takes no lock, so any number of threads may trap at once; it runs on the alternate
-//! stack if the program has one, nests, and returns through the runtime's own restorer.
+//! stack if the program has one, nests, and returns through the runtime's own restorer. A trap byte takes nothing of the program's stack, where coroutines may have no
+//! room, unless it leads to where several blocks must be made accessible.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
 use crate::kernel::sys::{self, KernelSigaction};
@@ -40,7 +41,40 @@ pub unsafe fn install() -> sys::Result<()> {
 /// Entered by the kernel only.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    handler_entry!(alternate_stack::nothing, on_trap)
+    handler_entry!(settle, on_trap)
+}
+
+/// On the runtime's stack, where the program has none: what needs no code of the program and no block.
+extern "C" fn settle(_signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u32 {
+    if cfg!(feature = "guard") && plain_again::step(info.si_code, context) {
+        return 1;
+    }
+    match old_address(info, context) {
+        OldAddress::Instruction(new) if !resume::relies_on_group(new) => {
+            redirect(new, context);
+            1
+        }
+        _ => 0,
+    }
+}
+
+/// Where the trap byte has stood that has raised the signal.
+fn old_address(info: &libc::siginfo_t, context: &Ucontext) -> OldAddress {
+    // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
+    const SI_KERNEL: i32 = 0x80;
+    if info.si_code == SI_KERNEL { MODULES.find(trap_byte(context)) } else { OldAddress::Elsewhere }
+}
+
+fn trap_byte(context: &Ucontext) -> u64 {
+    context.gregs[REG_RIP].wrapping_sub(1)
+}
+
+/// The context goes on at the new address of what the trap byte stands for.
+fn redirect(new: u64, context: &mut Ucontext) {
+    tags::count(Counter::Traps);
+    hot_traps::count(trap_byte(context), new, hot_traps::TRAP);
+    context.gregs[REG_RIP] = new;
+    resume::reestablish(context);
 }
 
 /// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
@@ -49,20 +83,14 @@ extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontex
     if cfg!(feature = "guard") && plain_again::step(info.si_code, context) {
         return 0;
     }
-    // Only `int3` counts (SI_KERNEL); single steps and hardware breakpoints carry other codes, kill and sigqueue are <= 0.
-    const SI_KERNEL: i32 = 0x80;
-    let at = context.gregs[REG_RIP].wrapping_sub(1);
-    let found = if info.si_code == SI_KERNEL { MODULES.find(at) } else { OldAddress::Elsewhere };
-    match found {
+    match old_address(info, context) {
         OldAddress::Instruction(new) => {
-            tags::count(Counter::Traps);
-            hot_traps::count(at, new, hot_traps::TRAP);
-            context.gregs[REG_RIP] = new;
-            resume::reestablish(context);
+            redirect(new, context);
             0
         }
         OldAddress::Middle(old) => process::fail(format_args!(
-            "jump into the middle of an instruction at {at:#x} (old code address {old:#x} of its file)"
+            "jump into the middle of an instruction at {:#x} (old code address {old:#x} of its file)",
+            trap_byte(context)
         )),
         OldAddress::Elsewhere => {
             let handler = own_handler(signal, info, context);
@@ -94,10 +122,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
                 wrapper::leave_call(signal, context, &action);
             }
             sent::begins(signal, &action, context);
-            let blocks = action.mask & !signal_sets::UNBLOCKED;
-            if blocks != 0 {
-                sys::set_signal_mask(sys::signal_mask() | blocks);
-            }
+            sys::set_signal_mask(context.sigmask | action.mask & !signal_sets::UNBLOCKED);
             // SAFETY: the kernel's frame, for the handler that has not begun.
             unsafe { wrapper::let_return(context, &action) };
             action.handler

@@ -16,6 +16,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the stack: handlers of the program (`tempest.h`) run on it, too. Untouched pages cost nothing.
 const BYTES: u64 = 8 << 20;
+/// Bytes above it, for the handler of the signal by which peers call: its frame, which may hold 11 KiB of vector state (AMX), and what it needs before it works on the
+/// stack itself.
+const CALLS_BYTES: u64 = 1 << 16;
 /// Bytes without access below it.
 const GUARD_BYTES: u64 = 1 << 16;
 
@@ -70,11 +73,12 @@ fn is_on_alternate() -> bool {
 /// # Errors
 /// There is no memory for it.
 pub fn prepare() -> sys::Result<u64> {
-    limits::make_room(BYTES + GUARD_BYTES, true);
+    let bytes = GUARD_BYTES + BYTES + CALLS_BYTES;
+    limits::make_room(bytes, true);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
     // SAFETY: new anonymous memory, whose lowest pages nothing uses.
     unsafe {
-        let at = sys::mmap(0, BYTES + GUARD_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
+        let at = sys::mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
         sys::mprotect(at, GUARD_BYTES, libc::PROT_NONE)?;
         TOP.store(at + GUARD_BYTES + BYTES, Ordering::Relaxed);
     }
@@ -84,6 +88,16 @@ pub fn prepare() -> sys::Result<u64> {
 /// The end of the stack.
 pub fn top() -> u64 {
     TOP.load(Ordering::Relaxed)
+}
+
+/// The end of the stack of the handler of peers' calls, if there is one.
+pub fn top_for_calls() -> Option<u64> {
+    (top() != 0).then(|| top() + CALLS_BYTES)
+}
+
+/// Whether `at` lies in that one.
+pub fn is_for_calls(at: u64) -> bool {
+    top() != 0 && at.wrapping_sub(top()) < CALLS_BYTES
 }
 
 /// Whether `at` lies in it.

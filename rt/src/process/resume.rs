@@ -96,4 +96,13 @@ pub fn reestablish(context: &mut Ucontext) {
     }
 }
 
+/// Whether code at `at` relies on blocks that [`reestablish`] would make accessible.
+pub fn relies_on_group(at: u64) -> bool {
+    if process::nodes() == 1 && !user_handlers::is_active() {
+        return false;
+    }
+    let at = MODULES.moved_from(at).unwrap_or(at);
+    MODULES.chain_at(MODULES.check_of(at).unwrap_or(at)).is_some()
+}
+
 const _: () = assert!(contract::GROUP_RANGES > 1);

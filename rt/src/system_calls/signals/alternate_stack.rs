@@ -1,10 +1,11 @@
 //! The alternate stack of a program that has none of its own.
 //!
 //! Purpose: where shared memory faults, a stack in it faults, too, and the kernel cannot begin a handler there: it would end the node without a word. So
-//! handlers begin on a stack of the runtime's, and what the kernel has built goes to the program's stack at once, where it would be otherwise. Input: the frame
-//! of a signal. Output: the frame in its place, or the end of the run, with a line that names the stack.
+//! handlers begin on a stack of the runtime's, and what the kernel has built goes to the program's stack at once, where it would be otherwise. Only what is the program's
+//! goes there: coroutines may have stacks without room for it. Input: the frame of a signal. Output: the frame in its place, or the end of the run, with a line
+//! that names the stack.
 //! **Invariants**
-//! * Nothing stays on this stack: no handler finds another one's frame there.
+//! * Nothing stays on this stack: no handler finds another one's frame there. What a handler settles there at once lets no signal in.
 //! * A frame keeps its distance to 64 bytes: the kernel reads the vector state from there again.
 //! * The program sees no stack that it has not set: neither the call nor the context of a handler shows this one.
 //! * A handler returns with this stack where its context has none. A child of `fork` has no part in the run, and gives it up; one of `vfork` gives it up
@@ -180,9 +181,26 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
     delta
 }
 
-/// No signal is settled on this stack.
-pub extern "C" fn nothing(_signal: i32, _info: &libc::siginfo_t, _context: &mut Ucontext) -> u32 {
-    0
+/// Moves a frame that the kernel has built on an alternate stack, the program's or this one, to the stack that ends at `top`, or else to the one that was interrupted.
+/// By how much; 0: that was the alternate one, where it stays.
+///
+/// # Safety
+/// `context` is in the frame of the kernel's that begins at `frame`. Nobody uses what lies below `top`.
+pub unsafe fn move_to(top: Option<u64>, context: &mut Ucontext, frame: u64) -> u64 {
+    let [begin, _, bytes] = context.stack;
+    let is_there = |at: u64| at.wrapping_sub(begin) < bytes;
+    let rsp = context.gregs[REG_RSP];
+    if !is_there(frame) || is_there(rsp) {
+        return 0;
+    }
+    let end = begin + bytes;
+    let delta = top.unwrap_or(rsp.wrapping_sub(RED_ZONE)).wrapping_sub(end) & !63;
+    if context.fpstate != 0 {
+        context.fpstate = context.fpstate.wrapping_add(delta);
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { core::ptr::copy_nonoverlapping(frame as *const u8, frame.wrapping_add(delta) as *mut u8, (end - frame) as usize) };
+    delta
 }
 
 /// The entry of a handler: `edi` signal, `rsi` information, `rdx` context. `$decide` gets them and returns a handler of the program's, which begins on the

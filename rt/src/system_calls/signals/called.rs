@@ -12,12 +12,15 @@
 //! | a slot | the context becomes the program's first |
 //! | any other code | answered; what was put off comes in when the handler returns |
 //!
-//! **Invariant**: no message is handled while the context relies on a tag. Source: design section 9.
+//! **Invariants**: no message is handled while the context relies on a tag. Nothing is written below the stack that the program is on, unless that is its alternate one:
+//! coroutines may have no room there. Source: design section 9.
 
+use crate::kernel::owned::per_thread;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
 use crate::libraries::modules::MODULES;
 use crate::node::nudge;
+use crate::process::own_stack;
 use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::interruptions;
@@ -26,19 +29,60 @@ use crate::system_calls::execution::runtime_text::relies_on_tags;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, bit};
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs;
+use crate::system_calls::signals::alternate_stack;
 use crate::system_calls::signals::carried::carry_out::leave;
 use crate::system_calls::signals::sent;
 use blizzard_contract::{CALL_SIGNAL, Counter};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+per_thread! {
+    /// Whether a frame is on the stack for calls.
+    static IS_IN_USE: AtomicBool = AtomicBool::new(false);
+}
 
 /// The action for the signal.
 pub fn action() -> KernelSigaction {
     KernelSigaction {
-        handler: on_called as *const () as u64,
-        flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
+        handler: entry as *const () as u64,
+        flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
         // A SIGTRAP that was sent finds what this has interrupted, not this.
         mask: BLOCK_ALL | bit(libc::SIGTRAP),
     }
+}
+
+/// The handler, on the stack for calls.
+///
+/// # Safety
+/// Entered by the kernel only: edi signal, rsi information, rdx context.
+#[unsafe(naked)]
+unsafe extern "C" fn entry() {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rdi, rdx",
+        "lea rsi, [rsp + 24]",
+        "call {leave_alternate}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "add rdx, rax",
+        "add rsi, rax",
+        "add rsp, rax",
+        "jmp {on_called}", // which returns to the restorer
+        leave_alternate = sym leave_alternate,
+        on_called = sym on_called,
+    )
+}
+
+/// # Safety
+/// Called by [`entry`] only.
+unsafe extern "C" fn leave_alternate(context: &mut Ucontext, frame: u64) -> u64 {
+    // A handler of the program that is run behind a call may let the next one in, or never come back.
+    let top = own_stack::top_for_calls().filter(|_| !IS_IN_USE.swap(true, Ordering::Relaxed));
+    // SAFETY: the kernel's frame.
+    unsafe { alternate_stack::move_to(top, context, frame) }
 }
 
 extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) {
@@ -48,6 +92,13 @@ extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut 
     tags::count(Counter::KernelCalls);
     // SAFETY: the kernel's frame.
     let _ = unsafe { leave(info, context) };
+    handle(context);
+    if own_stack::is_for_calls(&raw const *context as u64) {
+        IS_IN_USE.store(false, Ordering::Relaxed);
+    }
+}
+
+fn handle(context: &mut Ucontext) {
     let at = context.gregs[REG_RIP];
     let (mut comes_back, mut soon) = (false, false);
     match stubs::stage(at) {

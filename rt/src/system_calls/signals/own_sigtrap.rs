@@ -6,7 +6,9 @@
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::restorer;
+use crate::system_calls::execution::signal_sets::{BLOCK_ALL, bit};
 use crate::system_calls::signals::actions;
+use blizzard_contract::CALL_SIGNAL;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The runtime's handler.
@@ -38,7 +40,8 @@ fn action() -> KernelSigaction {
         handler: HANDLER.load(Ordering::Relaxed),
         flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER) as u64 | sys::SA_RESTORER | restarts(),
         restorer: restorer as *const () as u64,
-        mask: 0,
+        // What goes on elsewhere is not interrupted on the way, on whatever stack.
+        mask: BLOCK_ALL | bit(CALL_SIGNAL),
     }
 }
 

@@ -313,6 +313,32 @@ static void processes(void) {
     every(0);
 }
 
+/* A message comes to a handler on the alternate stack. Its own handler runs elsewhere, and what it touches faults for the first time: that signal must not begin on the alternate stack's top. */
+static volatile int touched;
+static void touches(TPPI_NodeId src, int size) {
+    (void)src, (void)size;
+    touched += *(volatile int *)b == GOOD;
+}
+static void sends(int signal) {
+    (void)signal;
+    int before = touched;
+    TPPI_send(TPPI_self_address, touches);
+    while (touched == before) polls();
+}
+static void on_the_alternate_stack(void) {
+    enum { BYTES = 1 << 16 };
+    static char place[BYTES];
+    stack_t stack = {.ss_sp = place, .ss_size = BYTES}, seen;
+    EXPECT("2", loads() == 0);
+    EXPECT("signals", sigaltstack(&stack, 0) == 0);
+    handle(SIGUSR1, sends, SA_ONSTACK);
+    for (int i = 1; i <= 20; i++) EXPECT("signals", raise(SIGUSR1) == 0 && touched == i);
+    EXPECT("signals", sigaltstack(0, &seen) == 0 && seen.ss_sp == place && seen.ss_size == BYTES && seen.ss_flags == 0);
+    handle(SIGUSR1, SIG_DFL, 0);
+    stack.ss_flags = SS_DISABLE;
+    EXPECT("signals", sigaltstack(&stack, 0) == 0);
+}
+
 int main(void) {
     prepare();
     EXPECT("signals", pipe(ends) == 0);
@@ -325,5 +351,6 @@ int main(void) {
     processes();
     between_check_and_access();
     sent_traps();
+    on_the_alternate_stack();
     return done();
 }

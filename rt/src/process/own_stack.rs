@@ -4,7 +4,8 @@
 //! when the program's handler of SIGSEGV goes on elsewhere (`siglongjmp`), so the node has a stack of its own; what a gate needs before that
 //! overflows where nothing has been changed, as a frame of the program would. Input: what is to be run. Output: its result.
 //! **Invariants**: one call at a time runs on it: the node has one thread, and is never entered twice. While it is in use, and the caller's frames are on the
-//! program's alternate stack, no handler begins: the kernel would find that stack free and begin at its top, over those frames.
+//! program's alternate stack, no handler begins there: the kernel would find that stack free and begin at its top, over those frames. Signals wait, and what an instruction
+//! raises begins elsewhere.
 //! Source: `sigaltstack(2)`; Linux `include/linux/sched/signal.h` (`sas_ss_flags`).
 
 use crate::kernel::limits;
@@ -19,6 +20,8 @@ const BYTES: u64 = 8 << 20;
 /// Bytes above it, for the handler of the signal by which peers call: its frame, which may hold 11 KiB of vector state (AMX), and what it needs before it works on the
 /// stack itself.
 const CALLS_BYTES: u64 = 1 << 16;
+/// Bytes above that, for handlers of what instructions raise while the program's alternate stack is in use.
+const INNER_BYTES: u64 = 1 << 20;
 /// Bytes without access below it.
 const GUARD_BYTES: u64 = 1 << 16;
 
@@ -73,7 +76,7 @@ fn is_on_alternate() -> bool {
 /// # Errors
 /// There is no memory for it.
 pub fn prepare() -> sys::Result<u64> {
-    let bytes = GUARD_BYTES + BYTES + CALLS_BYTES;
+    let bytes = GUARD_BYTES + BYTES + CALLS_BYTES + INNER_BYTES;
     limits::make_room(bytes, true);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
     // SAFETY: new anonymous memory, whose lowest pages nothing uses.
@@ -100,12 +103,6 @@ pub fn is_for_calls(at: u64) -> bool {
     top() != 0 && at.wrapping_sub(top()) < CALLS_BYTES
 }
 
-/// Whether `at` lies in it.
-pub fn contains(at: u64) -> bool {
-    let top = TOP.load(Ordering::Relaxed);
-    at < top && at >= top - BYTES
-}
-
 /// Runs `run` on the stack, if there is one.
 #[inline]
 pub fn on_it<R>(run: impl FnOnce() -> R) -> R {
@@ -113,14 +110,40 @@ pub fn on_it<R>(run: impl FnOnce() -> R) -> R {
     if top == 0 {
         return run();
     }
-    let mut job = Job { run: Some(run), result: None };
-    let waiting = if is_on_alternate() { WAIT & !sys::block_signals(WAIT) } else { 0 };
-    // SAFETY: the job's own function; nobody else is on the stack.
-    unsafe { call_on(top, job.function(), (&raw mut job).cast()) };
+    if !is_on_alternate() {
+        return call(top, run);
+    }
+    let waiting = WAIT & !sys::block_signals(WAIT);
+    let result = call(top, || beside_alternate(run));
     if waiting != 0 {
         sys::unblock_signals(waiting);
     }
+    result
+}
+
+/// Runs `run` on the stack that ends at `top`.
+#[inline]
+fn call<R>(top: u64, run: impl FnOnce() -> R) -> R {
+    let mut job = Job { run: Some(run), result: None };
+    // SAFETY: the job's own function; nobody else is on the stack.
+    unsafe { call_on(top, job.function(), (&raw mut job).cast()) };
     job.result.unwrap_or_else(|| unreachable!("the job is done"))
+}
+
+/// Runs `run` while the kernel has another alternate stack than the program's, which is in use. The caller is on neither.
+fn beside_alternate<R>(run: impl FnOnce() -> R) -> R {
+    let inner = [top() + CALLS_BYTES, 0, INNER_BYTES];
+    let mut programs = [0u64; 3];
+    // SAFETY: the kernel reads one description and writes the other; no handler has frames on the new stack: nobody enters twice.
+    let set = |new: &[u64; 3], old: u64| unsafe { sys::raw(libc::SYS_sigaltstack, [new.as_ptr() as u64, old, 0, 0, 0, 0]) };
+    let is_set = set(&inner, programs.as_mut_ptr() as u64) == 0;
+    let result = run();
+    if is_set {
+        // What the kernel says of use is no flag that it takes.
+        programs[1] &= !(libc::SS_ONSTACK as u64);
+        set(&programs, 0);
+    }
+    result
 }
 
 struct Job<R, F> {

@@ -25,7 +25,6 @@ use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
-use crate::memory::access_control::program;
 use crate::process::own_stack;
 use crate::process::process::{self, Gates};
 use crate::process::tags;
@@ -174,7 +173,6 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         }
     }
     if process::nodes() > 1
-        && program::UNTESTED_FAULTS
         && let Err(e) = alternate_stack::prepare()
     {
         give_up(format_args!("cannot make a stack for signals: {e}"));

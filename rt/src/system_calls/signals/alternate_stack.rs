@@ -57,6 +57,12 @@ pub fn prepare() -> sys::Result<()> {
     tell_kernel()
 }
 
+/// Whether `at` lies in it.
+pub fn contains(at: u64) -> bool {
+    let begin = BEGIN.load(Ordering::Relaxed);
+    begin != 0 && at.wrapping_sub(begin) < BYTES
+}
+
 fn tell_kernel() -> sys::Result<()> {
     let own: Description = [BEGIN.load(Ordering::Relaxed), 0, BYTES];
     // SAFETY: the kernel reads the description; nothing else uses the stack.
@@ -160,7 +166,7 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
     let begin = BEGIN.load(Ordering::Relaxed);
     refuse_shared_stack(context);
     let rsp = context.gregs[REG_RSP];
-    if rsp.wrapping_sub(begin) < BYTES {
+    if contains(rsp) {
         if matches!(signal, libc::SIGSEGV | libc::SIGBUS) && info.si_code > 0 {
             // The copy below has faulted: the program's stack has no room.
             ucontext::default_action(libc::SIGSEGV);

@@ -9,6 +9,7 @@
 //! | code that may rely on a tag: full code, a test in plain code that keeps registers on the stack | the next poll or call answers, or a later signal |
 //! | another test in plain code, or its access | the context goes back to the test; answered |
 //! | the runtime | it looks itself before it goes back to the program |
+//! | the runtime on its alternate stack | a later signal |
 //! | a slot | the context becomes the program's first |
 //! | any other code | answered; what was put off comes in when the handler returns |
 //!
@@ -17,7 +18,7 @@
 
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys::{self, KernelSigaction};
-use crate::kernel::ucontext::{REG_RIP, Ucontext, restorer};
+use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext, restorer};
 use crate::libraries::modules::MODULES;
 use crate::node::nudge;
 use crate::process::own_stack;
@@ -80,9 +81,13 @@ unsafe extern "C" fn entry() {
 /// Called by [`entry`] only.
 unsafe extern "C" fn leave_alternate(context: &mut Ucontext, frame: u64) -> u64 {
     // A handler of the program that is run behind a call may let the next one in, or never come back.
-    let top = own_stack::top_for_calls().filter(|_| !IS_IN_USE.swap(true, Ordering::Relaxed));
+    let top = own_stack::top_for_calls().filter(|_| !IS_IN_USE.load(Ordering::Relaxed));
     // SAFETY: the kernel's frame.
-    unsafe { alternate_stack::move_to(top, context, frame) }
+    let moved = unsafe { alternate_stack::move_to(top, context, frame) };
+    if own_stack::is_for_calls(frame.wrapping_add(moved)) {
+        IS_IN_USE.store(true, Ordering::Relaxed);
+    }
+    moved
 }
 
 extern "C" fn on_called(_signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) {
@@ -102,6 +107,8 @@ fn handle(context: &mut Ucontext) {
     let at = context.gregs[REG_RIP];
     let (mut comes_back, mut soon) = (false, false);
     match stubs::stage(at) {
+        // What was interrupted settles a signal there, and leaves that stack first.
+        None if alternate_stack::contains(context.gregs[REG_RSP]) => (comes_back, soon) = (true, true),
         // Behind a call that is over nothing may ask for a while.
         // SAFETY: the context stands there.
         Some(stage) => (comes_back, soon) = (unsafe { !interruptions::called(context, stage) }, true),

@@ -15,5 +15,6 @@ pub mod matrix;
 pub mod network;
 pub mod normalise;
 pub mod run;
+pub mod slurm;
 pub mod tool;
 pub mod workdir;

@@ -15,7 +15,7 @@
 //! | [`batch`] | what travels between two hosts, and what of it is believed |
 //! | [`window`] | how many messages of a pair may be under way |
 //! | [`ucx`] | the network |
-//! | [`pmix`] | how ranks that `mpirun` has started find each other |
+//! | [`job`] | how ranks that something else has started find each other |
 //! | [`bells`] | being woken by nodes and by the agent |
 //! | [`carrier`] | the thread that carries |
 //!
@@ -30,7 +30,7 @@ pub mod window;
 pub mod ucx;
 
 #[allow(unsafe_code)]
-pub mod pmix;
+pub mod job;
 
 pub mod bells;
 

@@ -1,6 +1,6 @@
 //! The hand-written bindings against the headers of UCX and PMIx: sizes, offsets, values.
 
-use blizzard_carrier::pmix;
+use blizzard_carrier::job::pmix;
 use blizzard_carrier::ucx::bindings as ours;
 use blizzard_test_harness::needs::need_file;
 use blizzard_test_harness::tool;

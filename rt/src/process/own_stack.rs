@@ -135,7 +135,8 @@ fn beside_alternate<R>(run: impl FnOnce() -> R) -> R {
     let inner = [top() + CALLS_BYTES, 0, INNER_BYTES];
     let mut programs = [0u64; 3];
     // SAFETY: the kernel reads one description and writes the other; no handler has frames on the new stack: nobody enters twice.
-    let set = |new: &[u64; 3], old: u64| unsafe { sys::raw(libc::SYS_sigaltstack, [new.as_ptr() as u64, old, 0, 0, 0, 0]) };
+    let set =
+        |new: &[u64; 3], old: u64| unsafe { sys::raw(libc::SYS_sigaltstack, [new.as_ptr() as u64, old, 0, 0, 0, 0]) };
     let is_set = set(&inner, programs.as_mut_ptr() as u64) == 0;
     let result = run();
     if is_set {

@@ -1,6 +1,6 @@
 //! A run whose nodes something else has started: `mpirun -n 8 blizzard node -- PROG`.
 //!
-//! Purpose: each rank of the job runs one node. The ranks find each other over PMIx ([`Job`]); the first of each host makes its region and carries its messages. Input:
+//! Purpose: each rank of the job runs one node. The ranks find each other over PMIx or PMI-2 ([`Job`]); the first of each host makes its region and carries its messages. Input:
 //! [`RankSetup`], the same in all ranks. Output: this rank's exit status; how all nodes ended, at rank 0.
 //!
 //! ```text
@@ -32,7 +32,7 @@ use crate::launch::spawn::{self, Reaper, SpawnedNode};
 use crate::launch::watching::supervise::{GRACE, RECHECK, RunStop, has_failed};
 use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
-use blizzard_carrier::pmix::{self, Job};
+use blizzard_carrier::job::{self, Job};
 use blizzard_contract::{MAX_NODES, RegionHeader, node_phase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -183,7 +183,7 @@ impl From<String> for News {
 /// Runs this rank's node. **Returns in a child of the calling process**, as [`launcher::run`](crate::launch::launcher::run) does.
 ///
 /// # Errors
-/// Nothing has started this process that speaks PMIx; the kernel gives no process.
+/// Nothing has started this process that speaks PMIx or PMI-2; the kernel gives no process.
 pub fn run(setup: RankSetup) -> Result<RankOutcome> {
     // 0: the starter is outside of this namespace of processes.
     let starter = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -224,13 +224,12 @@ pub fn run(setup: RankSetup) -> Result<RankOutcome> {
 /// # Errors
 /// That is why.
 pub fn expect_job() -> Result<()> {
-    if pmix::is_offered() {
+    if job::is_offered() {
         return Ok(());
     }
-    let is_pmi2 = std::env::var_os("PMI_RANK").is_some() || std::env::var_os("SLURM_PROCID").is_some();
-    let what = "blizzard node: no mpirun, prterun or srun that speaks PMIx has started this process";
-    Err(Error::new(what).help(if is_pmi2 {
-        "srun --mpi=pmix, if this cluster's Slurm has it; else mpirun of Open MPI"
+    let what = "blizzard node: no mpirun, prterun or srun that speaks PMIx or PMI-2 has started this process";
+    Err(Error::new(what).help(if std::env::var_os("SLURM_PROCID").is_some() {
+        "srun --mpi=pmix or srun --mpi=pmi2, whichever this cluster's Slurm has (`srun --mpi=list`)"
     } else {
         "mpirun -n 4 blizzard node -- PROG; without mpirun: blizzard run -n 4 -- PROG"
     }))
@@ -238,7 +237,7 @@ pub fn expect_job() -> Result<()> {
 
 /// Whether this is rank 0.
 pub fn is_first() -> bool {
-    std::env::var_os("PMIX_RANK").is_some_and(|rank| rank == "0")
+    job::rank() == Some(0)
 }
 
 fn host_name() -> String {
@@ -249,7 +248,7 @@ fn host_name() -> String {
 fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::result::Result<(), News> {
     let job = Job::join()?;
     let first = job.here[0];
-    let common = if job.rank() == 0 {
+    let common = if job.rank == 0 {
         let options = LaunchOptions { nodes: job.size.min(MAX_NODES as u32), ..setup.options.clone() };
         Some((secret()?, RegionFile::header_for(&options, 1).bytes().to_vec()))
     } else {
@@ -259,13 +258,13 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     put(&job, CARD, &Card { first, host: host_name(), version, identity, common })?;
     job.meet()?;
     let cards: Vec<Card> = (0..job.size).map(|rank| read(&job, rank, CARD)).collect::<Result<_>>()?;
-    let (hosts, order) = number(setup, &cards).map_err(|error| News::FailedEverywhere(error, job.rank() == 0))?;
-    let node = order.iter().position(|&rank| rank == job.rank()).unwrap_or_default() as u16;
+    let (hosts, order) = number(setup, &cards).map_err(|error| News::FailedEverywhere(error, job.rank == 0))?;
+    let node = order.iter().position(|&rank| rank == job.rank).unwrap_or_default() as u16;
     let me = hosts.iter().position(|host| host.nodes.contains(&node)).unwrap_or_default();
 
     let (secret, header) = cards[0].common.as_ref().ok_or_else(|| Error::new("rank 0 does not say what all share"))?;
     let (connected, is_connected) = mpsc::channel();
-    let (region, carrier) = if job.rank() == first {
+    let (region, carrier) = if job.rank == first {
         let region = RegionFile::with_header(header_here(header, &hosts, me)?)?;
         region.put_rules(&setup.options.rules)?;
         let carrier = if hosts.len() == 1 {
@@ -309,7 +308,7 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     let Ok(ended) = ended.recv() else { return Ok(()) };
     put(&job, END, &ended)?;
     job.meet()?;
-    let is_root = job.rank() == 0;
+    let is_root = job.rank == 0;
     let all = order.iter().filter(|_| is_root).map(|&rank| read(&job, rank, END)).collect::<Result<_>>()?;
     job.leave()?;
     slot.put(News::Over(all));

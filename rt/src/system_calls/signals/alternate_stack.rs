@@ -205,7 +205,9 @@ pub unsafe fn move_to(top: Option<u64>, context: &mut Ucontext, frame: u64) -> u
         context.fpstate = context.fpstate.wrapping_add(delta);
     }
     // SAFETY: passed on from the caller.
-    unsafe { core::ptr::copy_nonoverlapping(frame as *const u8, frame.wrapping_add(delta) as *mut u8, (end - frame) as usize) };
+    unsafe {
+        core::ptr::copy_nonoverlapping(frame as *const u8, frame.wrapping_add(delta) as *mut u8, (end - frame) as usize)
+    };
     delta
 }
 

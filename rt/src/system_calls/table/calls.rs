@@ -6,9 +6,9 @@
 use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
 use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
 use crate::system_calls::table::row::GateAction::{
-    self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepDispatch, KeepLibraries, LeaveTrapBytes, Limits,
-    LockWhenUsed, Make, MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall, ReadOwnLink, Refuse, RefuseClone,
-    SendSignal, SharedFutex, SignalAction, SignalMask, SignalReturn, Vfork,
+    self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepAlternateStack, KeepDispatch, KeepLibraries,
+    LeaveTrapBytes, Limits, LockWhenUsed, Make, MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall,
+    ReadOwnLink, Refuse, RefuseClone, SendSignal, SharedFutex, SignalAction, SignalMask, SignalReturn, Vfork,
 };
 use crate::system_calls::table::row::Layout::{
     ArchPrctl, Caps, CloneArgs, Fsconfig, FutexTimeout, FutexWord, GetSockopt, HandleIn, HandleOut, Iocbs, Ioctl,
@@ -55,8 +55,6 @@ const PAGES: Arg = Mapped(1, 0, 0);
 
 /// Guarded code reaches shared memory by it.
 const GS: GateAction = if cfg!(feature = "guard") { GateAction::KeepGs } else { Make };
-/// There a stack in shared memory faults.
-const ALTERNATE: GateAction = if cfg!(feature = "guard") { GateAction::KeepAlternateStack } else { Make };
 const PROT_EXEC: u32 = libc::PROT_EXEC as u32;
 const SHM_EXEC: u32 = libc::SHM_EXEC as u32;
 
@@ -232,7 +230,7 @@ pub const CALLS: &[CallRow] = &[
     call!(128 rt_sigtimedwait, In(By(3)), Out(Bytes(SIGINFO)), In(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Timespec(2)),
     call!(129 rt_sigqueueinfo, Num, Num, In(Bytes(SIGINFO))),
     call!(130 rt_sigsuspend, In(By(1)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(0)),
-    call!(131 sigaltstack, L(SignalStack), Out(Bytes(24)); [ALTERNATE, ALTERNATE, Make, ALTERNATE]),
+    call!(131 sigaltstack, L(SignalStack), Out(Bytes(24)); [KeepAlternateStack, KeepAlternateStack, Make, KeepAlternateStack]),
     call!(132 utime, Str, In(Bytes(16))),
     call!(133 mknod, Str),
     call!(134 uselib, Str),

@@ -157,7 +157,8 @@ fn action(action: GateAction) -> String {
         GateAction::KeepDispatch(e) => {
             format!("of the dispatch of system calls: refused, {}; of a filter: trap bytes stay", error(e))
         }
-        GateAction::KeepGs | GateAction::KeepAlternateStack => unreachable!("of guarded code"),
+        GateAction::KeepAlternateStack => "does not show the runtime's stack for signals".into(),
+        GateAction::KeepGs => unreachable!("of guarded code"),
         GateAction::LockWhenUsed => "locks pages when they are first used".into(),
         GateAction::Limits => "without what the runtime needs".into(),
         GateAction::OpenLibrary(path) => {

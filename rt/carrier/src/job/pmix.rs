@@ -1,9 +1,9 @@
-//! What a cluster's starter of programs knows, and a way to tell all ranks of a job something.
+//! PMIx.
 //!
-//! Purpose: ranks that `mpirun`, `prterun` or `srun` has started find each other. Input: the environment that the starter gives, values of other ranks. Output:
-//! [`Job`]. The library (`libpmix`, 4.2 or later) is loaded at run time. Types, constants and functions are copied by hand from `pmix.h`; `tests/layout.rs` compares
-//! them with the header of the machine. **Invariant**: what is read was put before a [`Job::meet`] that has ended. Source: the PMIx standard, version 4.2.
+//! Input: the environment that the starter gives. Output: a [`Job`]. The library (`libpmix`, 4.2 or later) is loaded at run time. Types, constants and functions are
+//! copied by hand from `pmix.h`; `tests/layout.rs` compares them with the header of the machine. Source: the PMIx standard, version 4.2.
 
+use crate::job::{Job, StarterClient};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -80,19 +80,18 @@ struct Functions {
     get_version: unsafe extern "C" fn() -> *const c_char,
 }
 
-/// This process's place in the job that a starter has made.
-pub struct Job {
+/// What the starter's library does for this process.
+struct PmixClient {
     functions: Functions,
     me: Proc,
-    /// How many ranks there are.
-    pub size: u32,
-    /// The ranks of this host, ascending; this one is among them.
-    pub here: Vec<u32>,
 }
+
+/// The environment variable with this process's rank.
+pub const RANK: &str = "PMIX_RANK";
 
 /// Whether a starter that speaks PMIx has started this process.
 pub fn is_offered() -> bool {
-    ["PMIX_NAMESPACE", "PMIX_RANK"].iter().all(|name| std::env::var_os(name).is_some())
+    ["PMIX_NAMESPACE", RANK].iter().all(|name| std::env::var_os(name).is_some())
 }
 
 /// Loads the library.
@@ -137,40 +136,33 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }
 
-impl Job {
-    /// Joins the job.
-    ///
-    /// # Errors
-    /// The library is not there or too old; the starter does not answer.
-    pub fn join() -> Result<Job, String> {
-        let functions = load()?;
-        let mut me = Proc { nspace: [0; 256], rank: 0 };
-        // SAFETY: a place for the name; no further wishes.
-        let status = unsafe { (functions.init)(&raw mut me, ptr::null(), 0) };
-        let mut job = Job { functions, me, size: 0, here: Vec::new() };
-        job.check("join the job", status)?;
-        let all = Proc { rank: RANK_WILDCARD, ..me };
-        let size = job.value(&all, JOB_SIZE)?;
-        // SAFETY: the kind says which member is set.
-        job.size = if size.kind == UINT32 { unsafe { size.data.uint32 } } else { 0 };
-        let peers = job.value(&all, LOCAL_PEERS)?;
-        if peers.kind == STRING {
-            // SAFETY: as above; a text that nobody frees.
-            let text = unsafe { CStr::from_ptr(peers.data.string) }.to_string_lossy();
-            job.here = text.split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
-        }
-        job.here.sort_unstable();
-        if job.size <= me.rank || job.here.binary_search(&me.rank).is_err() {
-            return Err("the starter does not say how many ranks there are, or which of them are on this host".into());
-        }
-        Ok(job)
+/// Joins the job.
+///
+/// # Errors
+/// The library is not there or too old; the starter does not answer.
+pub fn join() -> Result<Job, String> {
+    let functions = load()?;
+    let mut me = Proc { nspace: [0; 256], rank: 0 };
+    // SAFETY: a place for the name; no further wishes.
+    let status = unsafe { (functions.init)(&raw mut me, ptr::null(), 0) };
+    let client = PmixClient { functions, me };
+    client.check("join the job", status)?;
+    let all = Proc { rank: RANK_WILDCARD, ..me };
+    let size = client.value(&all, JOB_SIZE)?;
+    // SAFETY: the kind says which member is set.
+    let size = if size.kind == UINT32 { unsafe { size.data.uint32 } } else { 0 };
+    let peers = client.value(&all, LOCAL_PEERS)?;
+    let mut here = Vec::new();
+    if peers.kind == STRING {
+        // SAFETY: as above; a text that nobody frees.
+        let text = unsafe { CStr::from_ptr(peers.data.string) }.to_string_lossy();
+        here = text.split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
     }
+    here.sort_unstable();
+    Ok(Job { client: Box::new(client), rank: me.rank, size, here })
+}
 
-    /// This process's number.
-    pub const fn rank(&self) -> u32 {
-        self.me.rank
-    }
-
+impl PmixClient {
     fn check(&self, what: &str, status: c_int) -> Result<(), String> {
         if status == SUCCESS {
             return Ok(());
@@ -189,12 +181,10 @@ impl Job {
         // SAFETY: the library has set it.
         Ok(unsafe { *value })
     }
+}
 
-    /// Puts a value where all ranks find it after they have met.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn put(&self, key: &CStr, bytes: &[u8]) -> Result<(), String> {
+impl StarterClient for PmixClient {
+    fn put(&self, key: &CStr, bytes: &[u8]) -> Result<(), String> {
         let bo = ByteObject { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
         let mut value = Value { kind: BYTE_OBJECT, data: PmixData { room: [0; 3] } };
         value.data.bo = bo;
@@ -203,11 +193,7 @@ impl Job {
         self.check("take a value", status)
     }
 
-    /// Waits until all ranks are there; then what they have put can be had.
-    ///
-    /// # Errors
-    /// The library's: the starter has gone, say.
-    pub fn meet(&self) -> Result<(), String> {
+    fn meet(&self) -> Result<(), String> {
         let mut key = [0; 512];
         for (to, from) in key.iter_mut().zip(COLLECT_DATA.to_bytes()) {
             *to = *from as c_char;
@@ -225,11 +211,7 @@ impl Job {
         self.check("wait for all ranks", status)
     }
 
-    /// What that rank has put.
-    ///
-    /// # Errors
-    /// It has put nothing there.
-    pub fn get(&self, rank: u32, key: &CStr) -> Result<Vec<u8>, String> {
+    fn get(&self, rank: u32, key: &CStr) -> Result<Vec<u8>, String> {
         let value = self.value(&Proc { rank, ..self.me }, key)?;
         if value.kind != BYTE_OBJECT {
             return Err(format!("{} of rank {rank} is not what a rank puts there", key.to_string_lossy()));
@@ -243,11 +225,7 @@ impl Job {
         Ok(unsafe { std::slice::from_raw_parts(bo.bytes.cast::<u8>(), bo.size) }.to_vec())
     }
 
-    /// Leaves the job: the starter does not take the end of this process for a failure.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn leave(self) -> Result<(), String> {
+    fn leave(&self) -> Result<(), String> {
         // SAFETY: nothing of the library's is used afterwards.
         let status = unsafe { (self.functions.finalize)(ptr::null(), 0) };
         self.check("leave the job", status)

@@ -41,7 +41,7 @@ impl Slurm<'_> {
             need_file(format!("/usr/{}/{program}", if program == "srun" { "bin" } else { "sbin" }), package);
         }
         need_file("/usr/lib/x86_64-linux-gnu/libpmi2.so.0", "libpmi2-0");
-        for program in ["ip", "unshare", "mount"] {
+        for program in ["nsenter", "unshare", "mount"] {
             need(program);
         }
         let slurm = Slurm { network };
@@ -92,8 +92,10 @@ impl Slurm<'_> {
     /// A program on a host.
     fn on(&self, host: usize, words: &[&str]) -> Command {
         let folder = self.network.folder();
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", self.network.host(host), "unshare", "--uts", "--mount", "sh", "-ec", ON_HOST]);
+        // `ip netns exec` would hide the control groups.
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.network.host(host)));
+        command.args(["unshare", "--uts", "--mount", "sh", "-ec", ON_HOST]);
         command.arg(HOSTS[host]).args(words).env("FOLDER", folder).env("SLURM_CONF", folder.join("slurm.conf"));
         command.current_dir(folder);
         command

@@ -34,7 +34,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("pkgconf", &["pkg-config"]),
     ("procps", &["kill", "pgrep", "ps"]),
     ("sed", &["sed"]),
-    ("util-linux", &["mount", "script", "setpriv", "setsid", "taskset", "unshare"]),
+    ("util-linux", &["mount", "nsenter", "script", "setpriv", "setsid", "taskset", "unshare"]),
 ];
 
 /// Ends the running test as skipped: `why` follows its name.

@@ -16,7 +16,8 @@ use crate::process::process;
 use crate::process::resume;
 use crate::process::tags;
 use crate::process::trap_bytes::hot_traps;
-use crate::system_calls::execution::{signal_sets, situation};
+use crate::system_calls::execution::signal_sets::{self, bit};
+use crate::system_calls::execution::situation;
 use crate::system_calls::signals::alternate_stack::{self, handler_entry};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
@@ -80,6 +81,8 @@ fn redirect(new: u64, context: &mut Ucontext) {
 /// Redirects a trap byte. Returns the program's own handler where the signal is meant for it, else 0.
 extern "C" fn on_trap(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u64 {
     own_stack::note_alternate(context.stack);
+    // Handlers of the program, and of messages, may meet trap bytes.
+    sys::unblock_signals(bit(libc::SIGTRAP));
     if cfg!(feature = "guard") && plain_again::step(info.si_code, context) {
         return 0;
     }
@@ -104,6 +107,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
     const SIG_DFL: u64 = 0;
     const SIG_IGN: u64 = 1;
     let raised = info.si_code > 0;
+    let mask = context.sigmask;
     if !raised && sent::put_off(signal, info, context) {
         return 0;
     }
@@ -122,7 +126,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
                 wrapper::leave_call(signal, context, &action);
             }
             sent::begins(signal, &action, context);
-            sys::set_signal_mask(context.sigmask | action.mask & !signal_sets::UNBLOCKED);
+            sys::set_signal_mask(mask | action.mask & !signal_sets::UNBLOCKED);
             // SAFETY: the kernel's frame, for the handler that has not begun.
             unsafe { wrapper::let_return(context, &action) };
             action.handler

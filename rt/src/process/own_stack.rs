@@ -11,7 +11,6 @@
 use crate::kernel::limits;
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
-use blizzard_contract::CALL_SIGNAL;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,9 +34,10 @@ per_thread! {
     static FIRST: AtomicU64 = AtomicU64::new(0);
 }
 
-/// The signals that wait: all but those that instructions raise, and the runtime's own, whose handler stays on the stack that it finds.
+const ALL: u64 = !0;
+/// The signals that wait: all but those that instructions raise.
 const WAIT: u64 = {
-    let signals = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, CALL_SIGNAL];
+    let signals = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
     let (mut not, mut k) = (0, 0);
     while k < signals.len() {
         not |= 1 << (signals[k] - 1);
@@ -113,11 +113,18 @@ pub fn on_it<R>(run: impl FnOnce() -> R) -> R {
     if !is_on_alternate() {
         return call(top, run);
     }
-    let waiting = WAIT & !sys::block_signals(WAIT);
-    let result = call(top, || beside_alternate(run));
-    if waiting != 0 {
-        sys::unblock_signals(waiting);
-    }
+    // On the way there and back nothing may come at all: the kernel still has the stack that is in use.
+    let before = !sys::block_signals(ALL);
+    let mut behind = 0;
+    let result = call(top, || {
+        beside_alternate(|| {
+            sys::unblock_signals(before & !WAIT);
+            let result = run();
+            behind = !sys::block_signals(ALL);
+            result
+        })
+    });
+    sys::unblock_signals(behind | before & WAIT);
     result
 }
 

@@ -187,8 +187,9 @@ fn whatever_names_a_program_rewritten_elsewhere_agrees() {
             .unwrap();
         assert!(rewrite.status.success(), "{rewrite:?}");
         let said = |script: &str| {
-            let output = tool("bash").args(["-c", script]).arg(env!("CARGO_BIN_EXE_blizzard")).current_dir(&folder);
-            let output = output.env("BLIZZARD_CACHE", folder.join("cache")).output().unwrap();
+            let mut bash = tool("bash");
+            bash.args(["-c", script]).arg(env!("CARGO_BIN_EXE_blizzard")).current_dir(&folder);
+            let output = bash.env("BLIZZARD_CACHE", folder.join("cache")).output().unwrap();
             assert!(output.status.success(), "{flags:?} {script}: {output:?}");
             String::from_utf8(output.stdout).unwrap()
         };

@@ -2,7 +2,7 @@
 
 use crate::sources::{blizzard, finished};
 use blizzard_test_harness::tool;
-use object::elf::{FileHeader64, PT_LOAD, ProgramHeader64};
+use object::elf::{FileHeader64, PT_LOAD, ProgramHeader64, SHN_UNDEF};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, U16, U64, pod};
 use std::path::Path;
@@ -108,7 +108,7 @@ fn sstrip(file: &Path) {
     let (header, _) = pod::from_bytes_mut::<FileHeader64<Endianness>>(&mut bytes).unwrap();
     header.e_shoff = U64::new(endian, 0);
     header.e_shnum = U16::new(endian, 0);
-    header.e_shstrndx = U16::new(endian, 0);
+    header.e_shstrndx = U16::new(endian, SHN_UNDEF);
     std::fs::write(file, bytes).unwrap();
 }
 

@@ -52,8 +52,10 @@ pub fn effects(insn: &Instruction, info: &InstructionInfo) -> Effects {
             Mnemonic::Fcomi | Mnemonic::Fcomip | Mnemonic::Fucomi | Mnemonic::Fucomip => {
                 RflagsBits::OF | RflagsBits::SF | RflagsBits::AF
             }
-            // What the manuals call undefined, processors leave as it was.
-            Mnemonic::Div
+            // What the manuals call undefined, processors leave as it was (after multiplications those of AMD).
+            Mnemonic::Mul
+            | Mnemonic::Imul
+            | Mnemonic::Div
             | Mnemonic::Idiv
             | Mnemonic::Bsf
             | Mnemonic::Bsr

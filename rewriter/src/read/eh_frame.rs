@@ -5,7 +5,8 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Refusal, Result};
-use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian};
+use crate::read::image::Image;
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
 
 /// A section of the input: its link-time address and its bytes.
 #[derive(Clone, Copy)]
@@ -50,6 +51,40 @@ impl<'a> FrameInput<'a> {
         bases.eh_frame.text = self.text.map(|a| a.0);
         bases.eh_frame.data = self.got.map(|a| a.0);
         bases
+    }
+}
+
+/// `.eh_frame` of a file without a header that leads there, by its form, up to the end of its segment: only start-up code of such a program tells unwinders
+/// where it is. The first place from which a common record and descriptions of code follow, up to a terminator.
+pub(crate) fn search(image: &Image) -> Option<(Vaddr, u64)> {
+    let constant = image.segments.iter().filter(|s| !s.writable && s.file_bytes != 0);
+    constant.filter_map(|s| Some((s.va, image.bytes_at(s.va, usize::MAX)?))).find_map(|(va, bytes)| {
+        let first = (va.0.next_multiple_of(8) - va.0) as usize;
+        let places = (first..bytes.len()).step_by(8);
+        let mut tables = places.map(|at| Section { at: va + at as u64, bytes: &bytes[at..] });
+        tables.find(|table| is_table(image, *table)).map(|table| (table.at, table.bytes.len() as u64))
+    })
+}
+
+fn is_table(image: &Image, eh_frame: Section) -> bool {
+    // Behind the length: a common record, of version 1.
+    if eh_frame.bytes.get(4..9) != Some(&[0, 0, 0, 0, 1]) {
+        return false;
+    }
+    let input = FrameInput { eh_frame, tail: &|_| None, text: None, got: None };
+    let (section, bases) = (input.section(), input.bases());
+    let mut entries = section.entries(&bases);
+    let mut described = 0;
+    loop {
+        match entries.next() {
+            Ok(Some(CieOrFde::Cie(_))) => {}
+            Ok(Some(CieOrFde::Fde(record))) => match record.parse(EhFrame::cie_from_offset) {
+                Ok(fde) if fde.len() == 0 || image.exec_at(Vaddr(fde.initial_address())).is_some() => described += 1,
+                _ => return false,
+            },
+            Ok(None) => return described > 0,
+            Err(_) => return false,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::memory::InputBytes;
 use crate::read::foreign::{self, is_go};
 use crate::read::identity::{check_identity, has_dynamic, kind_of};
 use crate::read::image::{ExecSection, Exports, Image, ProgramKind, Protected, Segment};
-use crate::read::{attached, exports, pointers};
+use crate::read::{attached, eh_frame, exports, pointers};
 use goblin::elf::{Elf, program_header as ph, section_header as sh};
 
 /// Most bytes of addresses that one module may have: new code behind them must be within reach of a rel32.
@@ -129,6 +129,9 @@ pub fn read<'a>(input: impl Into<InputBytes<'a>>, name: &str) -> Result<Image<'a
     }
     if image.eh_frame.is_none() {
         image.eh_frame = frames_by_header(&elf, &image);
+    }
+    if image.eh_frame.is_none() && image.kind == ProgramKind::Static && elf.section_headers.is_empty() {
+        image.eh_frame = eh_frame::search(&image);
     }
     if image.kind != ProgramKind::Library && image.exec_at(image.entry).is_none() {
         return Err(Error::new(format!("{name}: its entry point {} is not in executable code", image.entry)));

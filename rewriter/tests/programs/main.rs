@@ -35,6 +35,7 @@ mod runtime_entry;
 mod screens;
 mod self_rewrite;
 mod sources;
+mod sstripped;
 mod stuck;
 mod system_libraries;
 mod taken_traps;
@@ -77,6 +78,7 @@ fn main() {
         runtime_entry::tests(),
         screens::tests(),
         crash::tests(),
+        sstripped::tests(),
         stuck::tests(),
         system_libraries::tests(),
         taken_traps::tests(),

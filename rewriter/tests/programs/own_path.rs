@@ -9,6 +9,7 @@ blizzard_test_harness::module! {
     a_program_from_the_cache_finds_its_original_and_starts_itself_again_rewritten,
     every_node_finds_the_original,
     a_program_rewritten_elsewhere_stays_in_its_own_place,
+    whatever_names_a_program_rewritten_elsewhere_agrees,
     what_a_program_reads_of_its_own_file_is_of_the_code_that_runs,
     start_up_code_that_reads_the_link_does_not_count,
     libraries_left_as_they_are_are_warned_of_on_several_nodes,
@@ -131,6 +132,79 @@ fn a_program_rewritten_elsewhere_stays_in_its_own_place() {
         }
         let path = at(program).display().to_string();
         assert_eq!(said(program, "last"), format!("last: {path} {path} rewritten not told\n"));
+    }
+}
+
+/// Prints each name that it is given of itself.
+const NAMED: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+static int first(struct dl_phdr_info *info, size_t bytes, void *unused) { printf(" phdr '%s'", info->dlpi_name); return 1; }
+int main(int argc, char **argv) {
+    char path[PATH_MAX] = {0};
+    if (readlink("/proc/self/exe", path, sizeof path - 1) < 0) return 2;
+    printf("name %s exe %s call %s short %s", argv[0], path, program_invocation_name, program_invocation_short_name);
+    dl_iterate_phdr(first, 0);
+#ifdef DYNAMIC
+    Dl_info info;
+    struct dl_find_object object;
+    struct link_map *map;
+    char origin[PATH_MAX];
+    if (!dladdr((void *)main, &info) || _dl_find_object((void *)main, &object)) return 3;
+    if (dlinfo(dlopen(0, RTLD_NOW), RTLD_DI_ORIGIN, origin)) return 4;
+    printf(" main %s map '%s' origin %s", info.dli_fname, object.dlfo_link_map->l_name, origin);
+#endif
+    /* As programs do that set their titles. */
+    argv[0][strlen(argv[0]) - 1] = '#';
+    puts("");
+    return argc != 2 || strcmp(argv[1], "word");
+}
+"#;
+
+/// The first argument, and so `dladdr` of `main`, said where the rewritten file lies, all else where the original is.
+fn whatever_names_a_program_rewritten_elsewhere_agrees() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let elsewhere = folder.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink("named.blz", elsewhere.join("link")).unwrap();
+    std::fs::write(folder.join("named.c"), NAMED).unwrap();
+    for flags in [&["-DDYNAMIC"][..], &["-DDYNAMIC", "-no-pie"], &["-static"], &["-static-pie"]] {
+        let compiler = tool("gcc").args(["-O1", "named.c", "-o", "named"]).args(flags).current_dir(&folder).status();
+        assert!(compiler.unwrap().success());
+        let rewrite = Command::new(env!("CARGO_BIN_EXE_blizzard"))
+            .env("BLIZZARD_CACHE", folder.join("cache"))
+            .args(["rewrite", "named", "-o", "elsewhere/named.blz"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(rewrite.status.success(), "{rewrite:?}");
+        let said = |script: &str| {
+            let mut bash = tool("bash");
+            bash.args(["-c", script]).arg(env!("CARGO_BIN_EXE_blizzard")).current_dir(&folder);
+            let output = bash.env("BLIZZARD_CACHE", folder.join("cache")).output().unwrap();
+            assert!(output.status.success(), "{flags:?} {script}: {output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let same = |original: &str, rewritten: &str| assert_eq!(said(rewritten), said(original), "{flags:?}");
+        let original = folder.join("named").display().to_string();
+        for call in ["elsewhere/named.blz", "cd elsewhere && ./named.blz", "PATH=elsewhere:$PATH && named.blz"] {
+            same(&format!("{original} word"), &format!("{call} word"));
+        }
+        same(&format!("{original} word"), "\"$0\" run elsewhere/named.blz word");
+        // What says more than where the file is, stays: another name, a link.
+        same("exec -a other ./named word", "exec -a other elsewhere/named.blz word");
+        same("exec -a elsewhere/link ./named word", "elsewhere/link word");
+        // `blizzard run` of the original: as it was typed.
+        same("./named word", "\"$0\" run ./named word");
+        same("cd elsewhere && ../named word", "cd elsewhere && \"$0\" run ../named word");
     }
 }
 

@@ -128,10 +128,14 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             give_up(format_args!("cannot install the trap handler: {e}"));
         }
     }
+    let mut name = 0;
     if own_file::path().is_none()
         && let Some(original) = redirect::original_elsewhere()
     {
         own_file::set(original);
+        if initial.name().is_some_and(redirect::names_own_file) {
+            name = own_file::name_for_program();
+        }
     }
     if secure && source::is_bundle() {
         give_up(format_args!(
@@ -147,13 +151,14 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
         // SAFETY: the rewriter stores a NUL-terminated path there.
         load_interpreter(unsafe { CStr::from_ptr(info.interp_va.wrapping_add(bias) as *const _) })
     };
-    let edits = stack::AuxEdits {
+    let edits = stack::StackEdits {
         phdr: info.phdr_va.wrapping_add(bias),
         phdr_count: info.phdr_count,
         entry: info.entry_va.wrapping_add(bias),
         base: interp_base,
         api: core::ptr::from_ref(blizzard_h::TABLE) as u64,
         execfn: own_file::path().map_or(0, |path| path.as_ptr() as u64),
+        name,
         // The kernel's fast calls write where they are told without a look at tags.
         hide_vdso: process::nodes() > 1
             || stack::has_note(info.phdr_va.wrapping_add(bias), info.phdr_count, bias, contract::TEMPEST_NOTE_TYPE),

@@ -2,7 +2,7 @@
 //!
 //! Purpose: read the block that the kernel built, and build the one that the dynamic loader or the static program shall see.
 //! Input: the stack pointer at process start. Output: the same block without [`contract::BOOT_ENV`] and [`contract::EXE_ENV`], with the auxiliary vector
-//! corrected and [`contract::AT_BLIZZARD`] added. Strings are not copied: the pointers keep pointing into the kernel's block.
+//! corrected and [`contract::AT_BLIZZARD`] added. Strings are not copied: the pointers keep pointing into the kernel's block, but for that to another name.
 //! **Invariant**: reading allocates nothing and writes nothing.
 //! Source: psABI 3.4.1 and figure 3.9.
 
@@ -28,9 +28,9 @@ pub struct InitialStack {
     aux_count: usize,
 }
 
-/// What the auxiliary vector shall say instead.
+/// What the block shall say instead.
 #[derive(Clone, Copy, Debug)]
-pub struct AuxEdits {
+pub struct StackEdits {
     pub phdr: u64,
     pub phdr_count: u64,
     pub entry: u64,
@@ -40,6 +40,8 @@ pub struct AuxEdits {
     pub api: u64,
     /// The path that the program is told it was executed by; 0: the kernel's.
     pub execfn: u64,
+    /// The first argument, of a program that has arguments; 0: the kernel's.
+    pub name: u64,
     /// Leaves AT_SYSINFO_EHDR out, so that the C library makes system calls instead of entering the vDSO.
     pub hide_vdso: bool,
 }
@@ -72,6 +74,12 @@ impl InitialStack {
     pub fn rebuilt_bytes(&self) -> u64 {
         let words = 1 + (self.argc + 1) + (self.env_count + 1) + 2 * (self.aux_count + AUX_ADDED + 1);
         (words as u64 * 8).next_multiple_of(16)
+    }
+
+    /// The first argument, by which the program is said to have been called.
+    pub fn name(&self) -> Option<&CStr> {
+        // SAFETY: counted by `parse`; the kernel stores NUL-terminated strings.
+        (self.argc > 0).then(|| unsafe { CStr::from_ptr(self.argv.read() as *const c_char) })
     }
 
     fn env(&self, index: usize) -> &CStr {
@@ -126,7 +134,7 @@ impl InitialStack {
     ///
     /// # Safety
     /// `to` is 16-byte aligned, has [`InitialStack::rebuilt_bytes`] writable bytes and does not overlap the kernel's block.
-    pub unsafe fn rebuild(&self, to: *mut u64, edits: &AuxEdits) {
+    pub unsafe fn rebuild(&self, to: *mut u64, edits: &StackEdits) {
         let mut at = to;
         let mut put = |word: u64| {
             // SAFETY: the caller reserved `rebuilt_bytes`, which bounds the number of words put below.
@@ -138,7 +146,8 @@ impl InitialStack {
         put(self.argc as u64);
         for i in 0..=self.argc {
             // SAFETY: argc pointers and the null behind them.
-            put(unsafe { self.argv.add(i).read() });
+            let kernels = unsafe { self.argv.add(i).read() };
+            put(if i == 0 && self.argc > 0 && edits.name != 0 { edits.name } else { kernels });
         }
         for i in 0..self.env_count {
             if boot_value(self.env(i)).is_none() && !is_exe(self.env(i)) {
@@ -302,7 +311,7 @@ mod tests {
         Block { words, _strings: strings }
     }
 
-    fn rebuilt(block: &Block, edits: &AuxEdits) -> Vec<u64> {
+    fn rebuilt(block: &Block, edits: &StackEdits) -> Vec<u64> {
         // SAFETY: `block` has the form of an initial stack and outlives the use; the target is a vector of the size asked for,
         // with a spare word on either side so that an overrun is seen.
         unsafe {
@@ -315,13 +324,14 @@ mod tests {
         }
     }
 
-    const EDITS: AuxEdits = AuxEdits {
+    const EDITS: StackEdits = StackEdits {
         phdr: 0x1111,
         phdr_count: 12,
         entry: 0x2222,
         base: 0x3333,
         api: 0x4444,
         execfn: 0,
+        name: 0,
         hide_vdso: false,
     };
 
@@ -349,6 +359,14 @@ mod tests {
     }
 
     #[test]
+    fn the_first_argument_is_another_where_there_is_one() {
+        let named = StackEdits { name: 0x5555, ..EDITS };
+        let b = block(&["prog", "x"], &[], &[]);
+        assert_eq!(rebuilt(&b, &named)[..4], [2, 0x5555, b.words[2], 0]);
+        assert_eq!(rebuilt(&block(&[], &[], &[]), &named)[..3], [0, 0, 0]);
+    }
+
+    #[test]
     fn rights_that_the_caller_has_not_are_seen() {
         for (value, secure) in [(0, false), (1, true)] {
             let b = block(&["prog"], &[], &[(libc::AT_PAGESZ, 4096), (libc::AT_SECURE, value)]);
@@ -361,7 +379,7 @@ mod tests {
     fn the_vdso_is_hidden_where_its_stores_would_not_be_checked() {
         let b = block(&[], &[], &[(AT_SYSINFO_EHDR, 0x7000), (libc::AT_PAGESZ, 4096)]);
         assert_eq!(aux_of(&rebuilt(&b, &EDITS)[3..])[0], (AT_SYSINFO_EHDR, 0x7000));
-        let hidden = rebuilt(&b, &AuxEdits { hide_vdso: true, ..EDITS });
+        let hidden = rebuilt(&b, &StackEdits { hide_vdso: true, ..EDITS });
         assert_eq!(aux_of(&hidden[3..])[0], (libc::AT_PAGESZ, 4096));
     }
 

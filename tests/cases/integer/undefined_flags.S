@@ -31,6 +31,10 @@ behind_\name:
 
         behind  div, div %r8
         behind  idiv, idiv %r8
+        behind  mul, mul %r8
+        behind  imul, imul %r8d
+        behind  product, imul %r8, %rax
+        behind  multiple, imul $77, %r8w, %ax
         behind  bsf, bsf %r8, %rax
         behind  bsr, bsr %r8, %rax
         behind  bt, bt %r8, %rax

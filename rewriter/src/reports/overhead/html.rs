@@ -37,15 +37,15 @@ code, .n { font-family: ui-monospace, monospace; font-size: 13px; } h1 code { fo
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 1em; margin: 1em 0; } dt { color: var(--dim); } dd { margin: 0; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; font-weight: 600; border-bottom: 1px solid var(--line); }
 th, td { padding: 3px 12px 3px 0; vertical-align: top; } .n { text-align: right; white-space: nowrap; } th.n { font: inherit; font-weight: 600; }
-th:last-child, td:last-child { padding-right: 0; } .bar { width: 28%; min-width: 140px; } svg { display: block; width: 100%; height: 16px; overflow: visible; }
+th:last-child, td:last-child { padding-right: 0; } .bar { width: 20%; min-width: 140px; } svg { display: block; width: 100%; height: 16px; overflow: visible; }
 .legend span { display: inline-block; margin-right: 1.2em; } .legend i { display: inline-block; width: 12px; height: 12px; margin-right: 5px; }
 .name code { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; }
 .counts { width: auto; } .listing { width: auto; } @media (min-width: 761px) { .listing td:nth-child(3) { white-space: nowrap; } }
 .listing td { padding-top: 0; padding-bottom: 0; } .listing td:first-child, .listing th:first-child { padding-left: 8px; border-left: 4px solid transparent; }
 @media (max-width: 760px) { thead { display: none; } table, .counts, .listing { display: block; width: 100%; } tbody { display: block; }
-tr { display: flex; flex-wrap: wrap; gap: 0 14px; padding: 6px 0; border-bottom: 1px solid var(--line); } td { padding: 0; } .n { text-align: left; }
+tr { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 14px; padding: 6px 0; border-bottom: 1px solid var(--line); } td { padding: 0; } .n { text-align: left; }
 td[data-is]::before { content: attr(data-is) ' '; color: var(--dim); font: 13px system-ui, sans-serif; } td:empty { display: none; }
-.name, .bar { flex-basis: 100%; } .name { order: -2; } .bar { order: -1; padding: 3px 0; }
+.name, .bar { flex-basis: 100%; } .name { order: -2; } .name code { display: block; } .bar { order: -1; padding: 3px 0; }
 .listing tr { padding: 2px 0; } .listing td:first-child { min-width: 6em; } .listing .why { flex-basis: 100%; padding-left: 12px; } }
 ";
 
@@ -330,13 +330,8 @@ fn listing(out: &mut String, place: &HotSpot, counted: &Counted, code: &[u8]) ->
             out.push_str("<tr><td colspan=4 class=dim>… and so on\n");
             break;
         }
-        let shown = match times.get(&insn.ip()) {
-            Some(&n) => {
-                count = n;
-                grouped(n)
-            }
-            None => String::new(),
-        };
+        let known = times.get(&insn.ip());
+        count = known.copied().unwrap_or(count);
         text.clear();
         formatter.format(&insn, &mut text);
         let here = sites.get(&insn.ip()).map_or(&[][..], Vec::as_slice);
@@ -350,12 +345,9 @@ fn listing(out: &mut String, place: &HotSpot, counted: &Counted, code: &[u8]) ->
         };
         let inserted = here.iter().map(describe).collect::<Vec<_>>().join("; ");
         let dim = if count == 0 { " class=dim" } else { "" };
-        writeln!(
-            out,
-            "<tr><td style=\"border-color:{colour}\"><code>{:x}</code><td class=n>{shown}<td{dim}><code>{}</code><td class=why>{inserted}",
-            insn.ip(),
-            Text(&text)
-        )?;
+        write!(out, "<tr><td style=\"border-color:{colour}\"><code>{:x}</code>", insn.ip())?;
+        figure(out, "times", known.map_or(String::new(), |&n| grouped(n)))?;
+        writeln!(out, "<td{dim}><code>{}</code><td class=why>{inserted}", Text(&text))?;
     }
     out.push_str("</table>\n");
     Ok(())
@@ -368,6 +360,13 @@ mod tests {
     #[test]
     fn text_of_the_program_cannot_become_markup() {
         assert_eq!(Text("a<b> & \"c\"").to_string(), "a&lt;b&gt; &amp; &quot;c&quot;");
+    }
+
+    /// Names of more than two lines were cut off, which only a mouse shows in full.
+    #[test]
+    fn names_are_whole_on_a_narrow_screen() {
+        let (wide, narrow) = STYLE.split_once("@media (max-width: 760px)").unwrap();
+        assert!(wide.contains("-webkit-line-clamp: 2") && narrow.contains(".name code { display: block; }"));
     }
 
     /// Instructions stood on one line each whatever its length, and 420 pixels cut them off.

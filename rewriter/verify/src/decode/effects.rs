@@ -565,13 +565,18 @@ fn flag_kills(r: &Raw, ops: &[EffectOperand]) -> u8 {
     let count = imm.map_or(1, |i| i & if r.w { 0x3f } else { 0x1f });
     match (r.enc, r.map, r.op) {
         (Enc::Legacy, 0, 0x00..=0x3f) if r.op & 7 < 6 => ALL_FLAGS,
-        (Enc::Legacy, 0, 0x69 | 0x6b | 0x80..=0x85 | 0xa8 | 0xa9 | 0x9d) => ALL_FLAGS,
+        (Enc::Legacy, 0, 0x80..=0x85 | 0xa8 | 0xa9 | 0x9d) => ALL_FLAGS,
         (Enc::Legacy, 0, 0xc0 | 0xc1 | 0xd0 | 0xd1) if count != 0 => match r.reg() {
             0..=3 => CF | OF,
             _ => ALL_FLAGS,
         },
-        // What the manuals call undefined behind divisions, bit scans and bit tests, processors leave as it was.
-        (Enc::Legacy, 0, 0xf6 | 0xf7) if !matches!(r.reg(), 2 | 6 | 7) => ALL_FLAGS,
+        // What the manuals call undefined behind multiplications (on AMD), divisions, bit scans and bit tests, processors leave as it was.
+        (Enc::Legacy, 0, 0x69 | 0x6b) | (Enc::Legacy, 1, 0xaf) => CF | OF,
+        (Enc::Legacy, 0, 0xf6 | 0xf7) => match r.reg() {
+            0 | 1 | 3 => ALL_FLAGS,
+            4 | 5 => CF | OF,
+            _ => 0,
+        },
         (Enc::Legacy, 0, 0xfe | 0xff) if r.reg() < 2 => ALL_FLAGS & !CF,
         (Enc::Legacy, 0, 0x9e) => ALL_FLAGS & !OF,
         (Enc::Legacy, 0, 0xf5 | 0xf8 | 0xf9) => CF,
@@ -590,7 +595,7 @@ fn flag_kills(r: &Raw, ops: &[EffectOperand]) -> u8 {
         (Enc::Legacy, 1, 0xa4 | 0xac) if count != 0 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xbc | 0xbd) if r.pp == PP_F3 => CF | ZF,
         (Enc::Legacy, 1, 0xbc | 0xbd) => ZF,
-        (Enc::Legacy, 1, 0xaf | 0xb0 | 0xb1 | 0xc0 | 0xc1) => ALL_FLAGS,
+        (Enc::Legacy, 1, 0xb0 | 0xb1 | 0xc0 | 0xc1) => ALL_FLAGS,
         (Enc::Legacy, 1, 0xb8) if r.pp == PP_F3 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xc7) if r.reg_form() && r.reg() >= 6 && r.pp != PP_F3 => ALL_FLAGS,
         (Enc::Legacy, 1, 0xc7) if r.reg() == 1 => ZF,

@@ -64,6 +64,30 @@ impl Fde<'_> {
     }
 }
 
+/// Where a table begins that no header leads to, in a segment with these bytes at `va`: a common record, and descriptions of code up to a terminator.
+pub fn search(bytes: &[u8], va: u64, is_code: &dyn Fn(u64) -> bool) -> Option<u64> {
+    const COMMON_OF_VERSION_1: [u8; 5] = [0, 0, 0, 0, 1];
+    let is_table = |bytes: &[u8], va: u64| {
+        let eh = EhFrame::new(bytes, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(va);
+        let (mut entries, mut some) = (eh.entries(&bases), false);
+        while let Some(entry) = entries.next()? {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let fde = partial.parse(EhFrame::cie_from_offset)?;
+            if fde.len() != 0 && !is_code(fde.initial_address()) {
+                return Ok(false);
+            }
+            some = true;
+        }
+        Ok::<_, gimli::Error>(some)
+    };
+    let mut places = (va.checked_next_multiple_of(8)?..va.saturating_add(bytes.len() as u64)).step_by(8);
+    places.find(|&at| {
+        let bytes = &bytes[(at - va) as usize..];
+        bytes.get(4..9) == Some(&COMMON_OF_VERSION_1) && is_table(bytes, at).unwrap_or(false)
+    })
+}
+
 /// All frame descriptions, sorted.
 #[derive(Debug, Default)]
 pub struct Frames<'a> {

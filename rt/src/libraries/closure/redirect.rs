@@ -55,14 +55,19 @@ pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
     if is_guess(path) && matches!(open(path), Err(Errno(libc::ENOENT | libc::ENOTDIR))) {
         return None;
     }
-    let bytes = path.to_bytes_with_nul();
-    let name = &bytes[bytes.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)..];
-    let found = open_beside_program(folder, CStr::from_bytes_until_nul(name).unwrap_or_default());
+    let found = open_beside_program(folder, last_part(path));
     let found = found.or_else(|e| if path_ends_with(path, OPENED_BY_LIBC) { KEPT.open().ok_or(e) } else { Err(e) });
     match found {
         Err(Errno(libc::ENOENT)) => None,
         found => Some(found),
     }
+}
+
+/// What stands behind the last slash.
+fn last_part(path: &CStr) -> &CStr {
+    let bytes = path.to_bytes_with_nul();
+    let from = bytes.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    CStr::from_bytes_until_nul(&bytes[from..]).unwrap_or_default()
 }
 
 /// Whether the loader only tries a folder for some kinds of processors, in front of the one that it searches. `path` is what it opens: whatever is opened there is what the
@@ -126,6 +131,12 @@ pub fn original_elsewhere() -> Option<&'static CStr> {
     }
     // Whoever may execute it need not be able to read it.
     sys::open(name, libc::O_PATH | libc::O_CLOEXEC).map(Fd).ok().map(|_| original)
+}
+
+/// Whether what the program was called by, with a folder or found in PATH, ends in the name of its file. A link to it, or any name, may say more than where the file is.
+pub fn names_own_file(name: &CStr) -> bool {
+    let mut own = Path::new();
+    own.read_link(EXE).is_ok() && last_part(own.as_cstr()) == last_part(name)
 }
 
 /// Opens a file of the folder `folder` that is beside the program's file.

@@ -4,7 +4,7 @@
 //! it to start themselves again. Input: the original's path, from the environment ([`contract::EXE_ENV`]), and the program's call.
 //! Output: its result, or changed arguments.
 //! **Invariants**
-//! * `readlink` of the own `exe` link answers with the original's path.
+//! * `readlink` of the own `exe` link answers with the original's path. So does the first argument where it names the file that runs: it says where the program is, too.
 //! * Executing that link or that path runs the rewritten file again, which is told the path again (one node; in a run of several nodes a program that
 //!   a node executes is no node, and its calls are its own).
 //! * Opening the link gives the rewritten file: whoever looks its own addresses up there needs those of the code that runs. So does opening the answer
@@ -50,6 +50,19 @@ pub fn path() -> Option<&'static CStr> {
     }
     // SAFETY: `set` got a string that lives as long as the process; the path follows the name and `=`.
     Some(unsafe { CStr::from_ptr(variable.add(contract::EXE_ENV.len() + 1)) })
+}
+
+/// The address of a copy of the original's path that the program may write to, as to all of its arguments; 0 if there is none.
+pub fn name_for_program() -> u64 {
+    let Some(path) = path() else { return 0 };
+    let bytes = path.to_bytes_with_nul();
+    let bits = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping, with room for the string.
+    unsafe {
+        let Ok(copy) = sys::mmap(0, bytes.len() as u64, bits.0, bits.1, -1, 0) else { return 0 };
+        core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy as *mut u8, bytes.len());
+        copy as u64
+    }
 }
 
 /// The result of a `readlink` of the program's own link; `None`: it is the kernel's call. `name`: the argument with the link; buffer and bytes follow.

@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use crate::file::dynamic::relr_places;
 use crate::file::eh_frame_hdr;
-use crate::file::frames::Frames;
+use crate::file::frames::{self, Frames};
 use crate::file::memory::kernel_table;
 use crate::file::module::{Section, Segment};
 use gimli::BaseAddresses;
@@ -120,7 +120,16 @@ impl<'a> Original<'a> {
             .flatten()
             .filter(|index| !index.rows.is_empty());
         let section = || elf.section_by_name(".eh_frame").filter(|s| s.size() > 0).map(|s| s.address());
-        let frames_va = named.map(|index| index.frames).or_else(section);
+        let is_code = |va| exec.iter().any(|s: &Section| va >= s.va && va - s.va < s.data.len() as u64);
+        // Only its start-up code knows where they are.
+        let by_form = || {
+            let without = elf.elf_section_table().is_empty();
+            let constant = segments.iter().filter(|s| without && s.flags & elf::PF_W.0 == 0);
+            constant
+                .filter_map(|s| Some((s.va, tail(s.va)?)))
+                .find_map(|(va, bytes)| frames::search(bytes, va, &is_code))
+        };
+        let frames_va = named.map(|index| index.frames).or_else(section).or_else(by_form);
         Ok(Original {
             file,
             segments,

@@ -6,8 +6,7 @@
 use crate::base::addresses::Vaddr;
 use crate::base::learnt::Object;
 use crate::read::rewritten::{self, module_info};
-use blizzard_contract::trap_map::TrapMap;
-use blizzard_contract::{TrapHead, module_flags};
+use blizzard_contract::module_flags;
 use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection};
 
@@ -41,18 +40,12 @@ impl Accesses {
         }
         let record = elf.section_by_name(SECTION)?.data().ok()?;
         let (&object, codes) = record.split_first_chunk()?;
-        let bytes = |va: u64, bytes: u64| rewritten::loaded(file, va, bytes);
-        let count = usize::try_from(info.version_count).ok()?;
-        let heads = bytes(info.version_heads_va, (TrapMap::groups(count) * size_of::<TrapHead>()) as u64)?;
-        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-        let head = |b: &[u8]| TrapHead { old: word(&b[..4]), new: word(&b[4..8]), at: word(&b[8..12]) };
-        let heads: Vec<TrapHead> = heads.chunks_exact(size_of::<TrapHead>()).map(head).collect();
-        let table =
-            TrapMap { heads: &heads, codes: bytes(info.version_codes_va, info.version_code_bytes)?, rows: count };
+        let table = (info.version_codes_va, info.version_code_bytes);
+        let table = rewritten::map_rows(file, table, (info.version_heads_va, info.version_count))?;
         let mut codes = EndianSlice::new(codes, LittleEndian);
         let mut at = info.old_base_va;
-        let mut rows = Vec::with_capacity(count);
-        for row in table.all() {
+        let mut rows = Vec::with_capacity(table.len());
+        for row in table {
             at = at.wrapping_add(gimli::leb128::read::unsigned(&mut codes).ok()?);
             rows.push((u64::from(info.number()) << 32 | u64::from(row.old), Vaddr(at)));
         }

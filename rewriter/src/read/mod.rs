@@ -28,3 +28,5 @@ pub mod elf;
 pub mod rewritten;
 
 pub mod accesses;
+
+pub mod old_places;

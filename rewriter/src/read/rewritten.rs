@@ -7,8 +7,10 @@
 
 use crate::base::options::Options;
 use blizzard_contract as contract;
+use blizzard_contract::trap_map::TrapMap;
 use blizzard_contract::{
-    AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, module_flags,
+    AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, TrapEntry, TrapHead,
+    module_flags,
 };
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian as LE, Object, ObjectSection, ObjectSegment};
@@ -91,6 +93,16 @@ pub fn loaded(file: &[u8], va: u64, bytes: u64) -> Option<&[u8]> {
     let &(from, begin, _) = parts.iter().find(|p| va.wrapping_sub(p.1) < p.2 && bytes <= p.2 - va.wrapping_sub(p.1))?;
     let at = usize::try_from(from + (va - begin)).ok()?;
     file.get(at..at.checked_add(usize::try_from(bytes).ok()?)?)
+}
+
+/// The rows of a table of the form of [`TrapMap`]. `codes`: address and bytes of its codes; `heads`: address of its heads, and how many rows there are.
+pub fn map_rows(file: &[u8], codes: (u64, u64), heads: (u64, u64)) -> Option<Vec<TrapEntry>> {
+    let rows = usize::try_from(heads.1).ok()?;
+    let heads = loaded(file, heads.0, (TrapMap::groups(rows) * size_of::<TrapHead>()) as u64)?;
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let head = |b: &[u8]| TrapHead { old: word(&b[..4]), new: word(&b[4..8]), at: word(&b[8..12]) };
+    let heads: Vec<TrapHead> = heads.chunks_exact(size_of::<TrapHead>()).map(head).collect();
+    Some(TrapMap { heads: &heads, codes: loaded(file, codes.0, codes.1)?, rows }.all().collect())
 }
 
 /// What the runtime is told of `file`; none if it is not an output of Blizzard.

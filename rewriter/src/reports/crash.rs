@@ -49,7 +49,10 @@ pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
                     _ => String::new(),
                 };
                 calls.extend(found.calls.iter().map(|call| match (&name, call.is_function) {
-                    (Some(name), false) => format!("a function without a name in {name}"),
+                    (Some(name), false) => match found.in_original {
+                        Some(at) => format!("{name}+{at:#x}"),
+                        None => format!("a function without a name in {name}"),
+                    },
                     _ => format!("{call}{}", of_file(&call.line)),
                 }));
                 leads_to_program |= is_main || found.calls.iter().any(|call| call.line.is_some());

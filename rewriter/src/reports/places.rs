@@ -2,9 +2,11 @@
 //!
 //! Input: files as processes map them, and offsets in them. Output: functions, inlined ones included, with file and line.
 
+use crate::read::old_places::OldPlaces;
 use crate::read::rewritten;
 use crate::reports::overhead::symbols::FileSymbols;
 use object::{Object, ObjectSection};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -41,6 +43,8 @@ pub struct FoundPlace {
     pub calls: Vec<ActiveCall>,
     /// It is code of the program or of a library, at the place where it has been moved to.
     pub is_moved: bool,
+    /// The instruction's address in the original, if the function has no name.
+    pub in_original: Option<u64>,
 }
 
 /// The files that were looked into.
@@ -53,6 +57,8 @@ struct Known {
     segments: Vec<(u64, u64, u64)>,
     /// The addresses of code that Blizzard has moved.
     code: Vec<(u64, u64)>,
+    /// Read when they are asked for.
+    old_places: OnceCell<Option<OldPlaces>>,
 }
 
 impl Known {
@@ -62,12 +68,16 @@ impl Known {
         let segments = rewritten::parts(&elf);
         let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
         let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
-        Some(Known { symbols: FileSymbols::of(path), segments, code })
+        Some(Known { symbols: FileSymbols::of(path), segments, code, old_places: OnceCell::new() })
     }
 
     fn address(&self, offset: u64) -> Option<u64> {
         let inside = |&&(from, _, bytes): &&(u64, u64, u64)| offset.wrapping_sub(from) < bytes;
         self.segments.iter().find(inside).map(|&(from, va, _)| va + (offset - from))
+    }
+
+    fn in_original(&self, path: &Path, at: u64) -> Option<u64> {
+        self.old_places.get_or_init(|| OldPlaces::of(std::fs::read(path).ok()?)).as_ref()?.find(at)
     }
 }
 
@@ -104,7 +114,8 @@ impl OpenedFiles {
         let mut calls: Vec<ActiveCall> =
             calls.into_iter().map(|(function, line)| ActiveCall { function, is_function: true, line }).collect();
         calls.push(ActiveCall { function, is_function, line });
-        Some(FoundPlace { calls, is_moved })
+        let in_original = if is_moved && !is_function { known.in_original(path, at) } else { None };
+        Some(FoundPlace { calls, is_moved, in_original })
     }
 
     /// The function of the program, with its line, that has called at `offset` of the file: the innermost of those that are inlined there, behind what is inlined of

@@ -3,6 +3,7 @@
 use crate::sources::{self, SharedProgram, finished, said};
 use blizzard_test_harness::needs::{need_system, send_signal};
 use blizzard_test_harness::tool;
+use object::{Object, ObjectSymbol};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -10,6 +11,7 @@ use std::process::Stdio;
 blizzard_test_harness::module! {
     the_starter_of_a_thread_is_a_function_of_the_program,
     a_node_that_dies_says_where_and_by_what,
+    a_stripped_program_has_the_addresses_of_its_file,
     a_node_that_ends_the_run_says_where,
     what_programs_see_of_faults_stays_as_it_was,
     a_node_runs_under_gdb,
@@ -222,6 +224,30 @@ fn a_node_that_dies_says_where_and_by_what() {
 }
 
 /// The runtime's own errors.
+/// `walk` was "a function without a name". Where a pointer leads (`on_usr1`), the old address holds a springboard, and no row of the trap map.
+fn a_stripped_program_has_the_addresses_of_its_file() {
+    for kind in ["-pie", "-no-pie"] {
+        let program = SharedProgram::new(PROGRAM.trim_start(), &[kind]);
+        program.compile("bare", &[kind, "-s"]);
+        let file = fs::read(program.folder.path().join("prog")).unwrap();
+        let file = object::File::parse(&*file).unwrap();
+        let range = |name: &str| file.symbol_by_name(name).map(|s| s.address()..s.address() + s.size()).unwrap();
+        for (how, functions) in [("null", &["walk", "main"][..]), ("handler", &["on_usr1"])] {
+            let mut run = program.blizzard();
+            let (_, err, _) = finished(run.args(["run", "-n", "2", "--", "./bare", how]).output().unwrap());
+            let places = err.lines().filter_map(|line| line.trim_start().split_once(" bare+0x"));
+            let places: Vec<u64> = places.map(|(_, at)| u64::from_str_radix(at, 16).unwrap()).collect();
+            assert!(places.len() >= functions.len(), "{kind} {how}: {err}");
+            for (function, at) in functions.iter().zip(&places) {
+                assert!(range(function).contains(at), "{kind} {how}: {at:#x} is not in {function}: {err}");
+            }
+            if how == "handler" {
+                assert_eq!(places[0], range("on_usr1").start, "{kind}: {err}");
+            }
+        }
+    }
+}
+
 fn a_node_that_ends_the_run_says_where() {
     let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     let source = fs::read_to_string(program.folder.path().join("prog.c")).unwrap();

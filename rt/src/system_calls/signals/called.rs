@@ -109,9 +109,13 @@ fn handle(context: &mut Ucontext) {
     match stubs::stage(at) {
         // What was interrupted settles a signal there, and leaves that stack first.
         None if alternate_stack::contains(context.gregs[REG_RSP]) => (comes_back, soon) = (true, true),
-        // Behind a call that is over nothing may ask for a while.
         // SAFETY: the context stands there.
-        Some(stage) => (comes_back, soon) = (unsafe { !interruptions::called(context, stage) }, true),
+        Some(stage) if unsafe { interruptions::called(context, stage) } => {}
+        // Behind a call that is over nothing may ask for a while. What the call has sent to the program itself, and what came here instead, is for that place.
+        Some(_) => {
+            context.sigmask &= !sent::let_in_on_return();
+            (comes_back, soon) = (true, true);
+        }
         None if relies_on_tags(at) => match MODULES.plain_test_of(at) {
             Some(test) => return answer(context, Some(test)),
             None => {

@@ -195,7 +195,7 @@ fn a_node_that_dies_says_where_and_by_what() {
                 "by main (prog.c:103)",
             ],
         ),
-        ("wild string", 1, &["never allocated", "in libc", "by main (prog.c:104)"]),
+        ("wild string", 1, &["never allocated", "libc.so.6", "by main (prog.c:104)"]),
         ("wild loop", 1, &["never allocated", "at total (prog.c:49)", "by main (prog.c:105)"]),
         ("overflow", 128 + libc::SIGSEGV, &["its calls are not known: its stack was full"]),
         (

@@ -155,7 +155,6 @@ int main(int argc, char **argv) {
 #ifdef DYNAMIC
     Dl_info info;
     struct dl_find_object object;
-    struct link_map *map;
     char origin[PATH_MAX];
     if (!dladdr((void *)main, &info) || _dl_find_object((void *)main, &object)) return 3;
     if (dlinfo(dlopen(0, RTLD_NOW), RTLD_DI_ORIGIN, origin)) return 4;
@@ -176,7 +175,9 @@ fn whatever_names_a_program_rewritten_elsewhere_agrees() {
     std::fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::symlink("named.blz", elsewhere.join("link")).unwrap();
     std::fs::write(folder.join("named.c"), NAMED).unwrap();
-    for flags in [&["-DDYNAMIC"][..], &["-DDYNAMIC", "-no-pie"], &["-static"], &["-static-pie"]] {
+    // glibc knows the folder of a program only where that names it.
+    let origin = "-Wl,-rpath,$ORIGIN";
+    for flags in [&["-DDYNAMIC", origin][..], &["-DDYNAMIC", origin, "-no-pie"], &["-static"], &["-static-pie"]] {
         let compiler = tool("gcc").args(["-O1", "named.c", "-o", "named"]).args(flags).current_dir(&folder).status();
         assert!(compiler.unwrap().success());
         let rewrite = Command::new(env!("CARGO_BIN_EXE_blizzard"))

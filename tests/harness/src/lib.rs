@@ -6,7 +6,7 @@
 //!
 //! Input: functions. Output: the lines and the exit status of a Rust test program, and a record of the results for [`totals`].
 //!
-//! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure. `BLIZZARD_TEST_TIMES=FILE` adds a line for each test to FILE: seconds and name.
+//! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure, but for what the processor lacks. `BLIZZARD_TEST_TIMES=FILE` adds a line for each test to FILE: seconds and name.
 
 pub mod built;
 pub mod executable;
@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// The environment variable under which a skip is a failure.
+/// The environment variable under which a skip is a failure, but for what the processor lacks.
 pub const REQUIRE_ALL: &str = "BLIZZARD_TEST_REQUIRE_ALL";
 /// The environment variable that names the file of times.
 const TIMES: &str = "BLIZZARD_TEST_TIMES";
@@ -132,7 +132,9 @@ fn trial(test: Test, required: bool, all: Arc<Mutex<Vec<String>>>) -> Trial {
     let body = move || match timed(&of_record, || catch_unwind(AssertUnwindSafe(run))) {
         Ok(result) => result.map(|()| Completion::Completed),
         Err(payload) => match payload.downcast::<Skipped>() {
-            Ok(skipped) if required => Err(Failed::from(format!("{REQUIRE_ALL} is set, and this test {skipped}"))),
+            Ok(skipped) if required && skipped.can_be_mended => {
+                Err(Failed::from(format!("{REQUIRE_ALL} is set, and this test {skipped}")))
+            }
             Ok(skipped) => {
                 all.lock().unwrap_or_else(|e| e.into_inner()).push(format!("{of_record}: {skipped}"));
                 Ok(Completion::ignored_with(format!("skipped: {skipped}")))

@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Why a test did not run; the payload of the unwinding that ends it.
-pub struct Skipped(String);
+pub struct Skipped {
+    why: String,
+    /// What is missing can be installed, or allowed.
+    pub can_be_mended: bool,
+}
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }
 
@@ -40,7 +44,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
 /// Ends the running test as skipped: `why` follows its name.
 pub fn skip(why: impl Into<String>) -> ! {
     // Not a panic: nothing is printed, and the harness tells it from a failure.
-    std::panic::resume_unwind(Box::new(Skipped(why.into())))
+    std::panic::resume_unwind(Box::new(Skipped { why: why.into(), can_be_mended: true }))
 }
 
 /// The Debian package that has `program`.
@@ -96,7 +100,8 @@ pub fn need_cpu<S: AsRef<str>>(wanted: &[S]) {
     let lacking: Vec<&str> =
         wanted.iter().map(AsRef::as_ref).filter(|w| !flags.split_whitespace().any(|flag| flag == *w)).collect();
     if !lacking.is_empty() {
-        skip(format!("needs a processor with {}", lacking.join(" ")));
+        let why = format!("needs a processor with {}", lacking.join(" "));
+        std::panic::resume_unwind(Box::new(Skipped { why, can_be_mended: false }));
     }
 }
 

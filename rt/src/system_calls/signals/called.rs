@@ -59,19 +59,23 @@ pub fn action() -> KernelSigaction {
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     core::arch::naked_asm!(
+        ".cfi_startproc",
         "push rdi",
         "push rsi",
         "push rdx",
+        ".cfi_def_cfa rsp, 32",
         "mov rdi, rdx",
         "lea rsi, [rsp + 24]",
         "call {leave_alternate}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
         "pop rdx",
         "pop rsi",
         "pop rdi",
+        ".cfi_def_cfa rsp, 8",
         "add rdx, rax",
         "add rsi, rax",
         "add rsp, rax",
         "jmp {on_called}", // which returns to the restorer
+        ".cfi_endproc",
         leave_alternate = sym leave_alternate,
         on_called = sym on_called,
     )

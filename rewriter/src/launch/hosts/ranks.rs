@@ -32,7 +32,8 @@ use crate::launch::spawn::{self, Reaper, SpawnedNode};
 use crate::launch::watching::supervise::{GRACE, RECHECK, RunStop, has_failed};
 use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
-use blizzard_carrier::job::{self, Job};
+use blizzard_carrier::job::client::Job;
+use blizzard_carrier::job::join;
 use blizzard_contract::{MAX_NODES, RegionHeader, node_phase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -224,7 +225,7 @@ pub fn run(setup: RankSetup) -> Result<RankOutcome> {
 /// # Errors
 /// That is why.
 pub fn expect_job() -> Result<()> {
-    if job::is_offered() {
+    if join::is_offered() {
         return Ok(());
     }
     let what = "blizzard node: no mpirun, prterun or srun that speaks PMIx or PMI-2 has started this process";
@@ -237,7 +238,7 @@ pub fn expect_job() -> Result<()> {
 
 /// Whether this is rank 0.
 pub fn is_first() -> bool {
-    job::rank() == Some(0)
+    join::rank() == Some(0)
 }
 
 fn host_name() -> String {
@@ -246,7 +247,7 @@ fn host_name() -> String {
 
 /// What speaks with other ranks, from the beginning to the end.
 fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> std::result::Result<(), News> {
-    let job = Job::join()?;
+    let job = join::join()?;
     let first = job.here[0];
     let common = if job.rank == 0 {
         let options = LaunchOptions { nodes: job.size.min(MAX_NODES as u32), ..setup.options.clone() };

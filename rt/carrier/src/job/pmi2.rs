@@ -3,7 +3,7 @@
 //! Input: the environment that the starter gives. Output: a [`Job`]. The library (`libpmi2`) is loaded at run time. A value is text, and short: it goes in pieces, in
 //! hexadecimal, each under a key of its own; all ranks share the keys. Source: `pmi2.h` of Slurm 22.05; the PMI-2 API of MPICH.
 
-use crate::job::{Job, StarterClient};
+use crate::job::client::{Job, StarterClient};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Write as _;

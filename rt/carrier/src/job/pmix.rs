@@ -3,7 +3,7 @@
 //! Input: the environment that the starter gives. Output: a [`Job`]. The library (`libpmix`, 4.2 or later) is loaded at run time. Types, constants and functions are
 //! copied by hand from `pmix.h`; `tests/layout.rs` compares them with the header of the machine. Source: the PMIx standard, version 4.2.
 
-use crate::job::{Job, StarterClient};
+use crate::job::client::{Job, StarterClient};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;

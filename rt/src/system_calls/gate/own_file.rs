@@ -61,7 +61,7 @@ pub fn name_for_program() -> u64 {
     unsafe {
         let Ok(copy) = sys::mmap(0, bytes.len() as u64, bits.0, bits.1, -1, 0) else { return 0 };
         core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy as *mut u8, bytes.len());
-        copy as u64
+        copy
     }
 }
 

@@ -27,6 +27,7 @@ const HOSTS: [&str; 2] = ["a", "b"];
 /// The cluster.
 pub struct Slurm<'a> {
     network: &'a Network,
+    daemons: Vec<Child>,
 }
 
 impl Slurm<'_> {
@@ -44,7 +45,7 @@ impl Slurm<'_> {
         for program in ["nsenter", "unshare", "mount"] {
             need(program);
         }
-        let slurm = Slurm { network };
+        let mut slurm = Slurm { network, daemons: Vec::new() };
         slurm.write_files();
         let folder = network.folder().display();
         slurm.daemon(0, &format!(
@@ -101,9 +102,11 @@ impl Slurm<'_> {
         command
     }
 
-    fn daemon(&self, host: usize, line: &str) -> Child {
+    fn daemon(&mut self, host: usize, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
-        self.on(host, &words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        let mut command = self.on(host, &words);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.daemons.push(child.unwrap());
     }
 
     fn is_ready(&self) -> bool {
@@ -116,5 +119,14 @@ impl Slurm<'_> {
         let mut command = self.on(0, &[&["srun"], words].concat());
         command.envs([("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "eth0")]);
         command
+    }
+}
+
+impl Drop for Slurm<'_> {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
     }
 }

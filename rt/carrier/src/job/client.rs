@@ -1,6 +1,7 @@
 //! A way to tell all ranks of a job something.
 //!
-//! Input: values of this rank. Output: those of the others. **Invariant**: what is read was put before a [`Job::meet`] that has ended.
+//! Input: values of this rank. Output: those of the others. **Invariant**: what is read was put before a [`Job::meet`] that has ended. Source: the PMIx standard and
+//! the PMI-2 API, of what both have.
 
 use std::ffi::CStr;
 

@@ -13,8 +13,11 @@
 //! | a slot | the context becomes the program's first |
 //! | any other code | answered; what was put off comes in when the handler returns |
 //!
-//! **Invariants**: no message is handled while the context relies on a tag. Nothing is written below the stack that the program is on, unless that is its alternate one:
-//! coroutines may have no room there. Source: design section 9.
+//! **Invariants**: no message is handled while the context relies on a tag. Nothing is written below the stack that the program is on, because coroutines may have no
+//! room there.
+//!
+//! Limits: the frame goes below the stack in use where that is the program's alternate one, where one call is still being handled, and for good once a handler of a
+//! message has left by `siglongjmp`. Source: design section 9; `sigaltstack(2)`.
 
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys::{self, KernelSigaction};

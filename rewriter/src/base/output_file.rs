@@ -135,19 +135,20 @@ impl AtomicFile {
 
     fn make_folder(&self) -> io::Result<()> {
         match self.folder_mode {
-            Some(mode) => fs::DirBuilder::new().recursive(true).mode(mode).create(self.folder()),
+            Some(mode) => make_folder(self.folder(), mode),
             None => Ok(()),
         }
     }
 
     fn open(&mut self) -> io::Result<&File> {
         if self.file.is_none() {
-            self.make_folder()?;
-            let folder = self.folder();
-            self.file = Some(match nameless(folder) {
-                Some(file) => Unfinished::Nameless(file),
-                None => Unfinished::Named(self.named()?),
-            });
+            self.file = Some(again_if_gone(|| {
+                self.make_folder()?;
+                Ok(match nameless(self.folder()) {
+                    Some(file) => Unfinished::Nameless(file),
+                    None => Unfinished::Named(self.named()?),
+                })
+            })?);
         }
         Ok(self.file.as_ref().expect("opened above").file())
     }
@@ -191,23 +192,39 @@ impl AtomicFile {
                 // Closed before it gets its name: a file that is open for writing cannot be executed.
                 drop(file);
                 let open = Path::new(OPEN_FILES).join(reader.as_raw_fd().to_string());
-                let link = |to: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
+                let link = |to: &Path| {
+                    rustix::fs::linkat(CWD, &open, CWD, to, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
+                };
                 // In one step where nothing has that name: a file that has lost its first name gets no other. Another process that made the folder, too,
                 // may have removed it.
-                let linked = again_if_gone(|| {
+                again_if_gone(|| {
                     self.make_folder()?;
-                    link(&self.path)
-                });
-                match linked {
-                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                        // A link cannot replace a file, so it gets a temporary name for a moment.
-                        let at = tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?;
-                        at.into_temp_path().persist(&self.path).map_err(|e| e.error)
+                    match link(&self.path) {
+                        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                            // A link cannot replace a file, so it gets a temporary name for a moment.
+                            let at = tempfile::Builder::new().prefix(&self.prefix()).make_in(self.folder(), link)?;
+                            at.into_temp_path().persist(&self.path).map_err(|e| e.error)
+                        }
+                        linked => linked,
                     }
-                    linked => linked,
-                }
+                })
             }
         }
+    }
+}
+
+/// Makes a folder, and those that it is in, where they are missing.
+///
+/// # Errors
+/// The file system's; `NotFound` if another process has removed the folder meanwhile.
+pub fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
+    // The library looks whether what was there is a folder only when it may be gone.
+    let is_taken = |place: &Path| place.symlink_metadata().is_ok() && !place.is_dir();
+    match fs::DirBuilder::new().recursive(true).mode(mode).create(folder) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !folder.ancestors().any(is_taken) => {
+            Err(io::ErrorKind::NotFound.into())
+        }
+        made => made,
     }
 }
 
@@ -315,6 +332,31 @@ mod tests {
         write_report(&at("pipe"), b"text").unwrap();
         assert_eq!(reader.join().unwrap(), b"text");
         assert_eq!(names(folder.path()), ["file", "link", "other", "pipe"]);
+    }
+
+    #[test]
+    fn a_folder_that_goes_away_meanwhile_is_only_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("a/b");
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = fs::remove_dir(&at);
+                    let _ = fs::remove_dir(folder.path().join("a"));
+                }
+            });
+            let made = || make_folder(&at, 0o700).map_err(|e| e.kind());
+            let tries: Vec<_> = std::iter::repeat_with(made).take(20_000).collect();
+            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(tries.iter().all(|made| matches!(made, Ok(()) | Err(io::ErrorKind::NotFound))));
+        });
+        make_folder(&at, 0o700).unwrap();
+        fs::write(at.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("nothing", at.join("link")).unwrap();
+        for taken in ["file", "link"] {
+            assert_eq!(make_folder(&at.join(taken), 0o700).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
     }
 
     /// Pieces in any order, overlapping, with a hole.

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::learnt::{Knowledge, LearntSites, Object};
 use crate::base::memory::MappedFile;
 use crate::base::options::Options;
-use crate::base::output_file::again_if_gone;
+use crate::base::output_file::{again_if_gone, make_folder};
 use crate::pipeline::{self, Request};
 use crate::store::cache::{Cache, CacheKey, tool_identity};
 use crate::write::file::LibraryRecord;
@@ -24,7 +24,7 @@ use blizzard_contract::{EXE_ENV, closure_strings};
 use blizzard_rt::libraries::closure::entries::entry_name;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -185,7 +185,7 @@ impl Cached {
         let folder = self.folder();
         let target = Path::new("..").join(file.strip_prefix(self.cache.root()).unwrap_or(file));
         again_if_gone(|| {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            make_folder(&folder, 0o700)?;
             let link_to = |at: &Path| std::os::unix::fs::symlink(&target, at);
             let made = tempfile::Builder::new().prefix(".link.").make_in(&folder, link_to)?;
             made.into_temp_path().persist(link).map_err(|e| e.error)

@@ -6,15 +6,14 @@
 use crate::base::error::{Error, Result};
 use crate::base::learnt::{Knowledge, Object};
 use crate::base::memory::MappedFile;
-use crate::base::output_file::{again_if_gone, write_atomically};
+use crate::base::output_file::{again_if_gone, make_folder, write_atomically};
 use crate::read::accesses::Accesses;
 use crate::store::cache::{Cache, CacheKey};
 use blizzard_contract::LearntPlace;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Where a program's text is.
@@ -43,7 +42,7 @@ pub fn add(cache: &Cache, program: Object, learnt: &Knowledge) -> Result<Knowled
     let path = place(cache, program);
     let folder = path.parent().unwrap_or(&path);
     again_if_gone(|| {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        make_folder(folder, 0o700)?;
         // Given back when the descriptor is closed.
         let lock = File::open(folder)?;
         flock(&lock, FlockOperation::LockExclusive)?;

@@ -11,13 +11,13 @@
 //! **Invariants**: what was sent has the hash that the list says; a folder gets its name when all of it is there.
 
 use crate::base::error::{Error, Result};
+use crate::base::output_file::{again_if_gone, make_folder};
 use crate::store::cache::{Cache, CacheKey, KEEP};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -140,7 +140,7 @@ impl Store {
         let entry = self.files.get(index).cloned();
         let entry = entry.ok_or_else(|| Error::new("the launcher sends a file that is not in its list"))?;
         if self.receiving.as_ref().is_none_or(|(at, ..)| *at != index) {
-            DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(failed)?;
+            make_folder(&root, 0o700).map_err(failed)?;
             let file = tempfile::Builder::new().prefix(".file.").tempfile_in(&root).map_err(failed)?;
             self.receiving = Some((index, file, Sha256::new(), 0));
         }
@@ -157,11 +157,18 @@ impl Store {
         }
         let place = self.place(&entry);
         let folder = place.parent().unwrap_or(&root);
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         file.as_file().set_permissions(mode).map_err(failed)?;
-        file.persist(&place).map_err(|e| failed(e.error))?;
-        Ok(())
+        let mut file = Some(file.into_temp_path());
+        again_if_gone(|| {
+            make_folder(folder, 0o700)?;
+            let unnamed = file.take().expect("it is put back where it got no name");
+            unnamed.persist(&place).map_err(|e| {
+                file = Some(e.path);
+                e.error
+            })
+        })
+        .map_err(failed)
     }
 
     /// Makes the bundle, if it is not there yet; its program.
@@ -176,8 +183,11 @@ impl Store {
             Error::new(format!("cannot write to the cache folder {}", self.cache.root().display())).because(e)
         };
         let folder = self.folder();
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-        let made = tempfile::Builder::new().prefix(".bundle.").tempdir_in(&folder).map_err(failed)?;
+        let made = again_if_gone(|| {
+            make_folder(&folder, 0o700)?;
+            tempfile::Builder::new().prefix(".bundle.").tempdir_in(&folder)
+        })
+        .map_err(failed)?;
         for file in &self.files {
             let to = made.path().join(&file.path);
             if let Some(folder) = to.parent() {

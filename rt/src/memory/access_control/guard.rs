@@ -3,7 +3,8 @@
 //! Purpose: code that touches no shared memory pays nothing. At the program's addresses shared memory has no rights; runtime, kernel and tested accesses use a
 //! second mapping of the same pages, [`ALIAS_DISTANCE`] higher, which is the base of `%gs`. Plain code that faults goes on in full code. Input and output: as in
 //! [`crate::memory::access_control::interface`]. In a run of one node nothing is ever inaccessible: until [`AccessControl::invalidate`] there is no alias, and the
-//! program's mapping is private and has all rights. Pages with an alias are shared with a child of `fork`, so it gets copies.
+//! program's mapping is private and has all rights. Pages with an alias are shared with a child of `fork`, so it gets copies
+//! ([`crate::memory::access_control::fork_copies`]).
 //! **Invariants**: a tag says what holds for its own block, and what holds for it and the next ([`guard_tags`]); private memory has tag 0.
 //! Source: design section 9.
 
@@ -17,8 +18,7 @@ use blizzard_protocol::tag::Tag;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Where the tag table is: at its alias alone.
-const TAGS: u64 = contract::TAG_TABLE_BASE + ALIAS_DISTANCE;
-const PAGE: u64 = 4096;
+pub(super) const TAGS: u64 = contract::TAG_TABLE_BASE + ALIAS_DISTANCE;
 /// Mapped ranges begin at multiples of this: the first block of one has no block in front.
 const RANGE_ALIGN: u64 = contract::USER_BASE & contract::USER_BASE.wrapping_neg();
 const _: () = assert!(SEGMENT_BASE.is_multiple_of(RANGE_ALIGN));
@@ -82,7 +82,7 @@ fn own(tag: Tag) -> u8 {
 ///
 /// # Safety
 /// Nothing relies on what lies at either.
-unsafe fn map_twice(addr: u64, bytes: u64) -> sys::Result<()> {
+pub(super) unsafe fn map_twice(addr: u64, bytes: u64) -> sys::Result<()> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     // SAFETY: passed on from the caller.
     unsafe {
@@ -117,104 +117,9 @@ fn range_of(addr: u64) -> usize {
     usize::from(addr >= contract::USER_BASE)
 }
 
-/// Pages of the ranges with an alias, for a child of `fork`, which shares the pages themselves with its parent. Few of a range's pages are in use, and
-/// a copy of the whole would not fit below a limit of address space.
-#[repr(C, align(4096))]
-struct Chunk {
-    /// Where the next one is, or 0.
-    next: u64,
-    count: u64,
-    /// Where each page belongs.
-    addresses: [u64; PAGES],
-    pages: [[u8; PAGE as usize]; PAGES],
-}
-const PAGES: usize = 510;
-const _: () = assert!(size_of::<Chunk>() as u64 == PAGE * (PAGES as u64 + 1));
-
-/// The first chunk, or 0.
-static COPY: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
-
-/// A chunk in front of those there are.
-fn add_chunk() -> sys::Result<*mut Chunk> {
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory of zeros, which is a chunk.
-    let at = unsafe { sys::mmap(0, size_of::<Chunk>() as u64, segment::RW, flags, -1, 0)? };
-    let chunk = at as *mut Chunk;
-    // SAFETY: as above.
-    unsafe { (*chunk).next = COPY.swap(at, Ordering::Relaxed) };
-    Ok(chunk)
-}
-
-/// Before a `fork`: copies what this node has of the ranges. The copies of the `fork` before are given back.
-///
-/// # Errors
-/// The kernel's.
-pub fn copy_for_child() -> sys::Result<()> {
-    drop_copies();
-    let mut chunk: *mut Chunk = core::ptr::null_mut();
-    for (base, bytes) in RANGES.into_iter().zip(ALIASED.iter()) {
-        for page in (base..base + bytes.load(Ordering::Relaxed)).step_by(PAGE as usize) {
-            let tags = (TAGS + (page >> BLOCK_SHIFT)) as *const [u64; 8];
-            // A page of which every block is Invalid has nothing.
-            // SAFETY: the table covers all addresses; it is mapped.
-            if unsafe { tags.read_volatile() } == [u64::from_ne_bytes([tags::INVALID; 8]); 8] {
-                continue;
-            }
-            // SAFETY: a chunk that was mapped here, and a page of a range at its alias.
-            unsafe {
-                if chunk.is_null() || (*chunk).count == PAGES as u64 {
-                    chunk = add_chunk()?;
-                }
-                let at = (*chunk).count as usize;
-                (*chunk).addresses[at] = page;
-                let to = (&raw mut (*chunk).pages).cast::<u8>().add(at * PAGE as usize);
-                core::ptr::copy_nonoverlapping((page + ALIAS_DISTANCE) as *const u8, to, PAGE as usize);
-                (*chunk).count += 1;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// In the child: pages of its own take the places of those that it shares with its parent.
-///
-/// # Errors
-/// The kernel's.
-pub fn adopt_copies() -> sys::Result<()> {
-    for (base, bytes) in RANGES.into_iter().zip(ALIASED.iter()) {
-        let bytes = bytes.load(Ordering::Relaxed);
-        if bytes != 0 {
-            // SAFETY: the child's own mappings; nothing of the program runs.
-            unsafe { map_twice(base, bytes)? };
-        }
-    }
-    each_chunk(|chunk| {
-        for (&page, from) in chunk.addresses.iter().zip(&chunk.pages).take(chunk.count as usize) {
-            // SAFETY: a page of a range, at its alias.
-            unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), (page + ALIAS_DISTANCE) as *mut u8, PAGE as usize) };
-        }
-    });
-    drop_copies();
-    Ok(())
-}
-
-fn each_chunk(mut f: impl FnMut(&Chunk)) {
-    let mut at = COPY.load(Ordering::Relaxed);
-    while at != 0 {
-        // SAFETY: what `add_chunk` has mapped, and nobody has given back.
-        let chunk = unsafe { &*(at as *const Chunk) };
-        at = chunk.next;
-        f(chunk);
-    }
-}
-
-/// In the parent, some time after a `fork`.
-pub fn drop_copies() {
-    each_chunk(|chunk| {
-        // SAFETY: nobody looks at it again: its successor has been read.
-        let _ = unsafe { sys::munmap(core::ptr::from_ref(chunk) as u64, size_of::<Chunk>() as u64) };
-    });
-    COPY.store(0, Ordering::Relaxed);
+/// The ranges with an alias: where each begins, and its bytes.
+pub(super) fn aliased_ranges() -> impl Iterator<Item = (u64, u64)> {
+    RANGES.into_iter().zip(ALIASED.iter().map(|bytes| bytes.load(Ordering::Relaxed))).filter(|(_, bytes)| *bytes != 0)
 }
 
 impl AccessControl for Guard {

@@ -156,7 +156,7 @@ pub unsafe fn write(addr: u64, bytes: &[u8]) -> sys::Result<()> {
 /// The kernel's.
 pub fn prepare_fork() -> sys::Result<()> {
     #[cfg(feature = "guard")]
-    crate::memory::access_control::guard::copy_for_child()?;
+    crate::memory::access_control::fork_copies::copy_for_child()?;
     Ok(())
 }
 
@@ -166,6 +166,6 @@ pub fn prepare_fork() -> sys::Result<()> {
 /// The kernel's.
 pub fn own_memory_in_child() -> sys::Result<()> {
     #[cfg(feature = "guard")]
-    crate::memory::access_control::guard::adopt_copies()?;
+    crate::memory::access_control::fork_copies::adopt_copies()?;
     Ok(())
 }

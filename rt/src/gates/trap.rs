@@ -129,7 +129,7 @@ fn own_handler(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u
             sys::set_signal_mask(mask | action.mask & !signal_sets::UNBLOCKED);
             // SAFETY: the kernel's frame, for the handler that has not begun.
             unsafe { wrapper::let_return(context, &action) };
-            action.handler
+            alternate_stack::handler(&action)
         }
     }
 }

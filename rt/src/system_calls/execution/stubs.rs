@@ -477,18 +477,37 @@ pub fn is_giving_back(rip: u64) -> bool {
 /// The context stopped in code.
 pub unsafe fn rewind_own_call(context: &mut Ucontext) -> bool {
     let begin = context.gregs[REG_RIP].wrapping_sub(contract::SYSCALL_SEQUENCE_BYTES - SYSCALL_BYTES);
-    if !situation::uses_tempest_alone() || !MODULES.in_new_code(begin) || !MODULES.in_new_code(context.gregs[REG_RIP]) {
+    // SAFETY: passed on from the caller.
+    let found = situation::uses_tempest_alone() && unsafe { is_own_call(begin, context.gregs[REG_RIP]) };
+    if found {
+        context.gregs[REG_RIP] = begin;
+    }
+    found
+}
+
+/// Whether the context stands right behind a `syscall` of the program's own, where no access relies on a tag.
+///
+/// # Safety
+/// The context stopped in code.
+pub unsafe fn is_behind_own_call(context: &Ucontext) -> bool {
+    let at = context.gregs[REG_RIP];
+    // SAFETY: passed on from the caller.
+    unsafe { is_own_call(at.wrapping_sub(contract::SYSCALL_SEQUENCE_BYTES), at) }
+}
+
+/// Whether the sequence that enters the gate begins at `begin`; `at` is an address in it or right behind it.
+///
+/// # Safety
+/// Where `at` is in new code, it can be read.
+unsafe fn is_own_call(begin: u64, at: u64) -> bool {
+    if !MODULES.in_new_code(begin) || !MODULES.in_new_code(at) {
         return false;
     }
     // SAFETY: new code of one module, from the one to the other.
     let bytes = unsafe { (begin as *const [u8; contract::SYSCALL_SEQUENCE_BYTES as usize]).read_unaligned() };
     let gate = (contract::GATE_SYSCALL as u32).to_le_bytes();
     let enters = bytes[..3] == [0x48, 0x8d, 0x0d] && bytes[7..10] == [0xff, 0x24, 0x25] && bytes[10..14] == gate;
-    let found = enters && bytes[14..] == [0x0f, 0x05];
-    if found {
-        context.gregs[REG_RIP] = begin;
-    }
-    found
+    enters && bytes[14..] == [0x0f, 0x05]
 }
 
 /// Lets a context at [`CallStage::After`] go on so that nobody restarts its call any more.

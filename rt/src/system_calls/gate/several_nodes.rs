@@ -35,6 +35,7 @@ pub const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
 pub extern "C" fn on_syscall(frame: &mut Frame) {
     let call = frame::call_of(frame);
     if situation::is_vfork_child() {
+        safe_points::in_vfork_child();
         // SAFETY: the program's own call.
         return match unsafe { in_vfork_child(&call) } {
             CallOutcome::Done(result) => frame::finish(frame, CallOutcome::Done(result)),

@@ -15,7 +15,7 @@
 
 use crate::kernel::limits;
 use crate::kernel::owned::PerThread;
-use crate::kernel::sys;
+use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{self, REG_RIP, REG_RSP, Ucontext};
 use crate::memory::access_control::program;
 use crate::process::private_stack;
@@ -142,10 +142,11 @@ pub fn hide(handler: u64, context: &mut Ucontext) -> u64 {
     handler
 }
 
-/// A handler of the program returns to `context`, whose stack the kernel takes: without one, this.
+/// A handler of the program returns to `context`, whose stack the kernel takes: where that is disabled, this. Of one without room it keeps what there is, which the
+/// handler may have set.
 pub fn returns(context: &mut Ucontext) {
     let begin = BEGIN.load(Ordering::Relaxed);
-    if begin != 0 && (context.stack[2] == 0 || context.stack[1] & libc::SS_DISABLE as u64 != 0) {
+    if begin != 0 && context.stack[1] & libc::SS_DISABLE as u64 != 0 {
         context.stack = [begin, 0, BYTES];
     }
 }
@@ -211,8 +212,27 @@ pub unsafe fn move_to(top: Option<u64>, context: &mut Ucontext, frame: u64) -> u
     delta
 }
 
+/// Of a handler's address, what [`handler_entry`] takes for: it has not asked for an alternate stack.
+const NOT_ON_ALTERNATE: u64 = 1 << NOT_ON_ALTERNATE_BIT;
+pub const NOT_ON_ALTERNATE_BIT: u32 = 63;
+
+/// The program's handler with this action, for [`handler_entry`]. The kernel may have put its frame on an alternate stack for the runtime's sake.
+pub fn handler(action: &KernelSigaction) -> u64 {
+    let apart = if action.flags & libc::SA_ONSTACK as u64 == 0 { NOT_ON_ALTERNATE } else { 0 };
+    action.handler | apart
+}
+
+/// Moves the frame of a handler that has not asked for an alternate stack to the one that was interrupted. By how much.
+///
+/// # Safety
+/// Called by [`handler_entry`] only.
+pub unsafe extern "C" fn leave_alternate(context: &mut Ucontext, frame: u64) -> u64 {
+    // SAFETY: passed on from the caller; what lies below the red zone is nobody's.
+    unsafe { move_to(None, context, frame) }
+}
+
 /// The entry of a handler: `edi` signal, `rsi` information, `rdx` context. `$decide` gets them and returns a handler of the program's, which begins on the
-/// frame that the kernel has built, or 0. `$settle` gets them first, where the frame is on this stack: if it returns 1, that was all.
+/// frame that the kernel has built, as [`handler`] has it, or 0. `$settle` gets them first, where the frame is on this stack: if it returns 1, that was all.
 macro_rules! handler_entry {
     ($settle:path, $decide:path) => {
         core::arch::naked_asm!(
@@ -244,10 +264,27 @@ macro_rules! handler_entry {
             "push rdx",
             ".cfi_def_cfa rsp, 32",
             "call {decide}",
+            "xor ecx, ecx",
+            "btr rax, {not_on_alternate}",
+            "jnc 5f",
+            "push rax",
+            "push rax",
+            ".cfi_def_cfa rsp, 48",
+            "mov rdi, [rsp + 16]",
+            "lea rsi, [rsp + 40]",
+            "call {leave_alternate}",
+            "mov rcx, rax",
+            "pop rax",
+            "pop rax",
+            ".cfi_def_cfa rsp, 32",
+            "add [rsp], rcx",
+            "add [rsp + 8], rcx",
+            "5:",
             "pop rdx",
             "pop rsi",
             "pop rdi",
             ".cfi_def_cfa rsp, 8",
+            "add rsp, rcx",
             "test rax, rax",
             "jz 2f",
             "jmp rax", // the program's handler, as if the kernel had called it
@@ -258,6 +295,8 @@ macro_rules! handler_entry {
             ".cfi_endproc",
             begin = sym $crate::system_calls::signals::alternate_stack::BEGIN,
             bytes = const $crate::system_calls::signals::alternate_stack::BYTES,
+            not_on_alternate = const $crate::system_calls::signals::alternate_stack::NOT_ON_ALTERNATE_BIT,
+            leave_alternate = sym $crate::system_calls::signals::alternate_stack::leave_alternate,
             move_frame = sym $crate::system_calls::signals::alternate_stack::move_frame,
             settle = sym $settle,
             decide = sym $decide,

@@ -17,6 +17,15 @@ pub fn unblock_in_child() {
     sys::unblock_signals(take_put_off() & !UNBLOCKED);
 }
 
+/// Lets in what was put off in a child of `vfork`, which is about to make a call: its last ones are those that execute another program or end it, and the
+/// memory that says what is put off is its parent's.
+pub fn in_vfork_child() {
+    let put_off = PUT_OFF.fetch_and(HELD, Ordering::Relaxed) & !HELD;
+    if put_off != 0 {
+        letting_in(|| sys::unblock_signals(put_off));
+    }
+}
+
 /// Lets put-off signals in. Called where the program may run a handler: at the end of a poll.
 pub fn safe_point() {
     // Other threads than that of `tempest.h` put nothing off.

@@ -73,11 +73,13 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
     // SA_NODEFER and SA_RESETHAND are done by the wrapper: a signal that is put off must neither nest nor lose its action.
     // A handler for a fault may touch shared memory itself, or come to what stands in place of a trap byte.
     let is_trap = signal == libc::SIGILL && debugged::is_watched();
+    // Faults of plain code take nothing of the stack that they interrupt.
+    let apart = if has_guard(bit(signal)) && faults_by_guard() { libc::SA_ONSTACK as u64 } else { 0 };
     let nests = if is_trap || bit(signal) & UNBLOCKED & !RESERVED != 0 { libc::SA_NODEFER as u64 } else { 0 };
     let kept = (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u64;
     KernelSigaction {
         handler: entry as *const () as u64,
-        flags: wanted.flags & kept | nests | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
+        flags: wanted.flags & kept | apart | nests | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
         restorer: restorer as *const () as u64,
         mask: wanted.mask & !reserved,
     }
@@ -184,7 +186,9 @@ fn handler_of(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -
         interruptions::goes_on(context);
         return 0;
     }
-    let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed);
+    // SAFETY: the context stopped in code.
+    let behind_call = situation::is_in_vfork_child() && unsafe { stubs::is_behind_own_call(context) };
+    let safe = AT_SAFE_POINT.swap(false, Ordering::Relaxed) || behind_call;
     if !safe && !raised && !is_held && !tags::detached() && relies_on_tags(at) {
         if let Some(test) = MODULES.plain_test_of(at) {
             context.gregs[REG_RIP] = test;
@@ -222,8 +226,9 @@ pub fn leave_call(signal: i32, context: &mut Ucontext, action: &KernelSigaction)
         None => {}
     }
     interruptions::left_kernel();
-    // The handler may let them in; and what is delivered is put off no more.
-    context.sigmask &= !(PUT_OFF.fetch_and(!bit(signal), Ordering::Relaxed) & !HELD);
+    // The handler may let in what its action does not block; and what is delivered is put off no more.
+    let blocks = if is_function(action) { action.mask & !HELD } else { 0 };
+    context.sigmask &= !(PUT_OFF.fetch_and(!(bit(signal) | blocks), Ordering::Relaxed) & !HELD);
     if is_function(action) {
         interruptions::handler_runs(context, action.flags);
     }
@@ -275,7 +280,7 @@ fn begin(signal: i32, raised: bool, info: &libc::siginfo_t, context: &mut Uconte
     if action.flags & libc::SA_NODEFER as u64 != 0 && action.mask & bit(signal) == 0 {
         sys::unblock_signals(bit(signal));
     }
-    action.handler
+    alternate_stack::handler(&action)
 }
 
 /// Gives the kernel what stands for the default action.

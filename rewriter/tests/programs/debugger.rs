@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 blizzard_test_harness::module! {
     steps_lead_over_accesses_that_miss: ["gcc", "clang"],
+    steps_of_optimised_code_lead_over_accesses_that_miss: ["gcc", "clang"],
     a_debugger_that_is_ended_leaves_no_folder: ["TERM", "HUP", "KILL"],
     a_debugger_that_ends_without_its_program_ends_the_run,
     a_port_for_a_debugger_is_of_this_host_alone,
@@ -96,6 +97,53 @@ fn steps_lead_over_accesses_that_miss(compiler: &str) {
         rest = &rest[at.unwrap_or_else(|| panic!("{line}: no {says:?}: {out}{err}"))..];
     }
     assert!(status == 0 && !out.contains("blizzard_") && !err.contains("warning"), "{status} {out}{err}");
+}
+
+/// Node 1 misses in each iteration. Its unit has one range, and lists of places of variables: where these begin clang says in an attribute with a long name.
+const LOOP: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+int main(void) {
+    if (bz_node() == 0) {
+        int *cells = bz_alloc(4096 * 64);
+        for (int i = 0; i < 512; i++)
+            cells[i * 64] = i;
+        bz_publish(1, cells);
+    }
+    bz_barrier();
+    int *cells = bz_lookup(1), sum = 0;
+    if (bz_node() == 1) {
+        for (int k = 0; k < 200; k++) {
+            sum += cells[k * 64];
+            cells[k * 64] = sum;
+        }
+        printf("sum %d\n", sum);
+    }
+    bz_barrier();
+    return 0;
+}
+"#;
+
+/// With clang they stopped in code without lines in each iteration: its unit said nothing of stubs.
+fn steps_of_optimised_code_lead_over_accesses_that_miss(compiler: &str) {
+    tool("gdb");
+    let program = SharedProgram::new(LOOP.trim_start(), &[]);
+    let config = |what: &str| finished(program.blizzard().args(["config", what]).output().unwrap()).0;
+    let mut compile = tool(compiler);
+    compile.current_dir(&program.folder).args(["-g", "-gdwarf-5", "-O1", "prog.c", "-o", "prog"]);
+    compile.args(config("--cflags").split_whitespace()).args(config("--libs").split_whitespace());
+    assert!(compile.status().unwrap().success(), "{compiler}");
+    let mut run = program.blizzard();
+    run.args(["run", "-n", "2", "--access", "tests", "--gdb", "1", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+    for line in ["break prog.c:14", "run"].into_iter().chain(["next"; 20]).chain(["delete", "continue"]) {
+        run.args(["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]);
+    }
+    let (out, err, status) = finished(run.args(["--", "./prog"]).output().unwrap());
+    let steps = out.matches("cells[k * 64]").count();
+    assert!(
+        status == 0 && steps >= 10 && !out.contains("blizzard_") && out.contains("sum 19900"),
+        "{status} {out}{err}"
+    );
 }
 
 /// gdb removes a folder of its own at its end only, not when it is killed. (SIGINT is gdb's own affair at its prompt.)

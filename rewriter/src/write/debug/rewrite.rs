@@ -110,28 +110,29 @@ fn field(number: usize, bytes: usize) -> Vec<u8> {
     (number as u64).to_le_bytes()[..bytes.min(8)].to_vec()
 }
 
-/// Where the attributes of an abbreviation are declared, in the table at `offset`; each is declared by two bytes. None: they are not.
-fn declaration(table: &[u8], offset: usize, wanted: &Abbreviation) -> Option<usize> {
+/// Where the `first` attribute stands in the declaration of an abbreviation; the table of these begins at `offset`. None if it and what follows, `few` in all, have
+/// longer names than two bytes.
+fn declaration(table: &[u8], offset: usize, wanted: &Abbreviation, first: usize, few: usize) -> Option<usize> {
     let mut rest = EndianSlice::new(table.get(offset..)?, LittleEndian);
     let here = |rest: &DebugSlice| table.len() - rest.len();
     loop {
         let code = rest.read_uleb128().ok().filter(|code| *code != 0)?;
         rest.read_uleb128().ok()?;
         rest.skip(1).ok()?;
-        let (from, mut count) = (here(&rest), 0);
+        let mut places = vec![here(&rest)];
         loop {
             let [name, form] = [rest.read_uleb128().ok()?, rest.read_uleb128().ok()?];
             if (name, form) == (0, 0) {
                 break;
             }
-            count += 1;
             if form == u64::from(c::DW_FORM_implicit_const.0) {
                 rest.read_sleb128().ok()?;
             }
+            places.push(here(&rest));
         }
         if code == wanted.code() {
-            let is_short = here(&rest) == from + 2 * (count + 1) && count == wanted.attributes().len();
-            return is_short.then_some(from);
+            let (from, to) = (*places.get(first)?, *places.get(first + few)?);
+            return (to == from + 2 * few).then_some(from);
         }
     }
 }
@@ -204,8 +205,8 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
             (_, c::DW_FORM_data4) => (high, length_at, LIST.to_vec(), 0),
             _ => return None,
         };
-        let declared =
-            declaration(self.sections.bytes(ReadSection::Abbrev), unit.header.debug_abbrev_offset().0, abbreviation)?;
+        let (table, table_at) = (self.sections.bytes(ReadSection::Abbrev), unit.header.debug_abbrev_offset().0);
+        let declared = declaration(table, table_at, abbreviation, from, names.len() / 2)?;
         let low_pc = extent.low?;
         let list = self.ranges.of_unit(low_pc, low_pc.wrapping_add(length), self.map);
         let mut field = (list as u32).to_le_bytes().to_vec();
@@ -214,7 +215,7 @@ impl<'a> Rewrite<'_, '_, '_, 'a> {
             field.resize(LIST_BYTES + filling, 0);
         }
         self.out.patch(self.sections, ReadSection::Info, at, &field);
-        self.out.patch(self.sections, ReadSection::Abbrev, declared + 2 * from, &names);
+        self.out.patch(self.sections, ReadSection::Abbrev, declared, &names);
         Some(())
     }
 

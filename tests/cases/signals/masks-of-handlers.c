@@ -15,7 +15,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { WORDS = 512, TURNS = 5000, CHILDREN = 20 };
+enum { WORDS = 512, TURNS = 500, CHILDREN = 20 };
 extern char **environ;
 static volatile unsigned long *shared;
 static volatile unsigned long sink;

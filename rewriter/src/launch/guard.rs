@@ -95,8 +95,7 @@ pub fn split() -> Result<LauncherGuard> {
             let _ = rustix::process::setpgid(None, None);
             let _ = rustix::thread::set_name(NAME);
             let signals = Signals::listen();
-            // Out of the terminal's foreground, `stty tostop` must not stop the output.
-            mask.and(libc::SIGTTOU).restore();
+            mask.restore_for_output();
             Ok(LauncherGuard { launcher, group, control, signals: signals?, gone: false })
         }
     }

@@ -118,6 +118,7 @@ pub fn start_some(
         } else {
             sys::leave_closed(&mut command);
         }
+        sys::leave_mask(&mut command);
         sys::tie_to_parent(&mut command, &[region.fd()]);
         match command.spawn() {
             Ok(child) => {

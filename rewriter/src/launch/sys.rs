@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Which signals are held back.
@@ -33,17 +33,40 @@ impl SignalMask {
         }
     }
 
-    /// The same mask and one signal more.
-    pub fn and(mut self, signal: i32) -> Self {
-        // SAFETY: the set is alive; an unknown number is refused.
-        unsafe { libc::sigaddset(&mut self.0, signal) };
-        self
+    /// Makes this the mask of this thread, but SIGTTOU is held back: a process out of the terminal's foreground may write to it, whatever `stty tostop` says.
+    pub fn restore_for_output(mut self) {
+        // SAFETY: the set is alive, and the signal is one.
+        let was_held = unsafe { libc::sigismember(&self.0, libc::SIGTTOU) == 1 };
+        HOLDS_TTOU.store(!was_held, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { libc::sigaddset(&mut self.0, libc::SIGTTOU) };
+        self.restore();
     }
 
     /// Makes this the mask of this thread, and of the threads that it starts from now on.
     pub fn restore(self) {
         // SAFETY: the set is alive; a null pointer asks for nothing back.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// SIGTTOU is held back in this process, which was not started so.
+static HOLDS_TTOU: AtomicBool = AtomicBool::new(false);
+
+/// Lets the child of `command` begin with the signal mask that this process was started with.
+pub fn leave_mask(command: &mut Command) {
+    let hook = || {
+        // SAFETY: the set is alive; sigprocmask is async-signal-safe, and nothing is asked back. See `block_all`.
+        unsafe {
+            let mut ttou: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut ttou, libc::SIGTTOU);
+            libc::sigprocmask(libc::SIG_UNBLOCK, &ttou, std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    if HOLDS_TTOU.load(Ordering::Relaxed) {
+        // SAFETY: the hook only makes async-signal-safe calls, see there.
+        unsafe { command.pre_exec(hook) };
     }
 }
 

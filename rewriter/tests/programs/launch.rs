@@ -36,6 +36,7 @@ blizzard_test_harness::module! {
     addresses_are_the_same_on_all_nodes,
     a_wrong_number_of_nodes_and_a_missing_program_are_errors,
     streams_that_are_closed_stay_closed,
+    nodes_begin_with_the_signal_mask_of_the_launcher,
 }
 
 /// `<nodes> <tag: 0 or 1>`; the program and its arguments follow in [`COMMAND_ENV`], separated by newlines.
@@ -419,4 +420,23 @@ fn streams_that_are_closed_stay_closed() {
     outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = outer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
     assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("2 is open\n", Some(7)));
+}
+
+fn nodes_begin_with_the_signal_mask_of_the_launcher() {
+    let text = "while read -r line; do case $line in SigBlk*) echo \"$line\";; esac; done < /proc/self/status";
+    for nodes in [1, 2] {
+        let run = |blocked: &[&str]| {
+            let inner = launcher(nodes as u32, false, &["/bin/sh", "-c", text]);
+            // Its first argument leaves no signal blocked.
+            let (program, mut arguments) = (inner.get_program(), inner.get_args());
+            let mut outer = Command::new(program);
+            outer.args(arguments.next()).args(blocked).args(arguments);
+            outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            finished(outer.stdin(Stdio::null()).output().unwrap())
+        };
+        for (blocked, mask) in [(&["--block-signal=TTOU", "--block-signal=USR1"][..], 1 << 21 | 1 << 9), (&[], 0)] {
+            let (out, err, status) = run(blocked);
+            assert_eq!((out, err.as_str(), status), (format!("SigBlk:\t{mask:016x}\n").repeat(nodes), "", 0));
+        }
+    }
 }

@@ -25,8 +25,6 @@ pub mod own_memory;
 
 pub mod unaliased;
 
-pub mod written;
-
 pub mod xsave;
 
 #[cfg(any(feature = "freestanding", test))]

@@ -6,8 +6,9 @@
 //! this process has not written need not be looked at.
 
 use crate::kernel::owned::PerProcess;
-use crate::kernel::{sys, written};
+use crate::kernel::sys;
 use crate::memory::access_control::guard;
+use crate::memory::access_control::written;
 use crate::memory::segment;
 use blizzard_contract::{ALIAS_DISTANCE, BLOCK_SHIFT, guard_tags};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use crate::run::{Ending, Outcome, run};
 use crate::tool::{self, Mode};
 use crate::workdir::WorkDir;
 use crate::{matrix, normalise};
-use blizzard_test_harness::{Failed, Test, needs};
+use blizzard_test_harness::{Failed, Test, needs, passed};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,24 +95,31 @@ impl Case {
         let mut tests: Vec<Test> = skipped.collect();
         if !present.is_empty() && !self.directives.link.is_empty() {
             self.directives.compilers = present;
-            tests.push(Test::new(self.name.clone(), move || {
+            let with = self.configs().iter().map(|config| config.name.as_str()).collect::<Vec<_>>().join(", ");
+            let test = Test::new(self.name.clone(), move || {
                 needs::need_cpu(&self.directives.needs_cpu);
                 self.run().map_err(Failed::from)
-            }));
+            });
+            tests.push(test.with(with));
         }
         tests
     }
 
-    /// Runs the case in all its configurations.
+    /// Runs the case in all its configurations but those that have passed already.
     ///
     /// # Errors
     /// The text of all failures.
     pub fn run(&self) -> Result<(), String> {
         let work = WorkDir::new(&self.name)?;
         let mut failures = Vec::new();
-        let configs = self.configs();
+        let key = |config: &Config| format!("{} {}", self.source.display(), config.name);
+        let configs: Vec<Config> = self.configs().into_iter().filter(|c| !passed::is_known(&key(c))).collect();
         for (number, config) in configs.iter().enumerate() {
+            let before = failures.len();
             self.run_config((number, configs.len()), config, &work, &mut failures);
+            if failures.len() == before {
+                passed::add(&key(config));
+            }
         }
         if failures.is_empty() {
             return Ok(());

@@ -7,11 +7,13 @@
 //! Input: functions. Output: the lines and the exit status of a Rust test program, and a record of the results for [`totals`].
 //!
 //! Environment: with `BLIZZARD_TEST_REQUIRE_ALL=1` a skip is a failure, but for what the processor lacks. `BLIZZARD_TEST_TIMES=FILE` adds a line for each test to FILE: seconds and name.
+//! With `BLIZZARD_TEST_PASSED=FILE` a test that [`passed`] is not run again.
 
 pub mod built;
 pub mod executable;
 pub mod layers;
 pub mod needs;
+pub mod passed;
 mod records;
 pub mod totals;
 
@@ -24,6 +26,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -37,13 +40,22 @@ pub struct Test {
     name: String,
     /// Takes minutes: runs with `-- --ignored` or `--include-ignored` only.
     long: bool,
+    /// What it runs with, where that depends on what is installed.
+    with: String,
     run: Box<dyn FnOnce() -> Result<(), Failed> + Send>,
 }
 
 impl Test {
     /// A test that fails by its result, or by a panic.
     pub fn new(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Test {
-        Test { name: name.into(), long: false, run: Box::new(run) }
+        Test { name: name.into(), long: false, with: String::new(), run: Box::new(run) }
+    }
+
+    /// The same test, which runs with what `with` names: where that changes it has not passed.
+    #[must_use]
+    pub fn with(mut self, with: String) -> Test {
+        self.with = with;
+        self
     }
 
     /// The same test, named as one of a module.
@@ -115,22 +127,41 @@ pub fn run(program: &str, tests: Vec<Test>) -> ! {
     arguments.test_threads.get_or_insert(2);
     let required = std::env::var_os(REQUIRE_ALL).is_some_and(|v| v != "0" && !v.is_empty());
     let skipped = Arc::new(Mutex::new(Vec::new()));
-    let trials: Vec<Trial> = tests.into_iter().map(|test| trial(test, required, skipped.clone())).collect();
+    let known = Arc::new(AtomicU64::new(0));
+    let trial = |test: Test| {
+        let key = format!("{program} {} {}", test.name, test.with);
+        if passed::is_known(&key) { known_trial(test, known.clone()) } else { trial((key, test), required, skipped.clone()) }
+    };
+    let trials: Vec<Trial> = tests.into_iter().map(trial).collect();
     let long = trials.iter().filter(|t| arguments.is_ignored(t) && !arguments.is_filtered_out(t)).count() as u64;
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
         let skipped = std::mem::take(&mut *skipped.lock().unwrap_or_else(|e| e.into_inner()));
         let (passed, failed) = (conclusion.num_passed, conclusion.num_failed);
-        Record { program: program.to_owned(), passed, failed, long, skipped }.keep();
+        let known = known.load(Ordering::Relaxed);
+        Record { program: program.to_owned(), passed, failed, long, known, skipped }.keep();
     }
     conclusion.exit()
 }
 
-fn trial(test: Test, required: bool, all: Arc<Mutex<Vec<String>>>) -> Trial {
-    let Test { name, long, run } = test;
+/// A test that has passed, which counts itself instead.
+fn known_trial(test: Test, known: Arc<AtomicU64>) -> Trial {
+    let count = move || {
+        known.fetch_add(1, Ordering::Relaxed);
+        Ok(Completion::ignored_with("has passed already"))
+    };
+    Trial::ignorable_test(test.name, count).with_kind(if test.long { "long" } else { "" }).with_ignored_flag(test.long)
+}
+
+/// `key`: what the test is known by in the file of those that have passed.
+fn trial((key, test): (String, Test), required: bool, all: Arc<Mutex<Vec<String>>>) -> Trial {
+    let Test { name, long, run, .. } = test;
     let of_record = name.clone();
     let body = move || match timed(&of_record, || catch_unwind(AssertUnwindSafe(run))) {
-        Ok(result) => result.map(|()| Completion::Completed),
+        Ok(result) => result.map(|()| {
+            passed::add(&key);
+            Completion::Completed
+        }),
         Err(payload) => match payload.downcast::<Skipped>() {
             Ok(skipped) if required && skipped.can_be_mended => {
                 Err(Failed::from(format!("{REQUIRE_ALL} is set, and this test {skipped}")))

@@ -14,6 +14,8 @@ pub struct Record {
     pub failed: u64,
     /// Tests that take minutes and were not asked for.
     pub long: u64,
+    /// Tests that were not run, because they had passed before: [`crate::passed`].
+    pub known: u64,
     /// `name: why` of each test that was skipped.
     pub skipped: Vec<String>,
 }
@@ -24,7 +26,7 @@ impl Record {
         let folder = folder().expect("the test program is in a target folder");
         std::fs::create_dir_all(&folder).expect("a folder for the results");
         let text = json!({ "executable": executable(), "program": self.program, "passed": self.passed,
-            "failed": self.failed, "long": self.long, "skipped": self.skipped });
+            "failed": self.failed, "long": self.long, "known": self.known, "skipped": self.skipped });
         let file = folder.join(self.program.replace("::", "."));
         std::fs::write(file, text.to_string()).expect("a file for the results");
     }
@@ -53,6 +55,7 @@ fn read(file: &Path) -> Option<(PathBuf, Record)> {
         passed: number("passed")?,
         failed: number("failed")?,
         long: number("long")?,
+        known: number("known")?,
         skipped: value["skipped"].as_array()?.iter().filter_map(|s| Some(s.as_str()?.to_owned())).collect(),
     };
     Some((PathBuf::from(value["executable"].as_str()?), record))

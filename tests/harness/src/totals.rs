@@ -6,7 +6,7 @@
 //! lists its tests. Cargo gets to the last program only if all others have passed, unless it is told `--no-fail-fast`: then the line counts
 //! the recorded programs only, and says so.
 
-use crate::{built, records};
+use crate::{built, passed, records};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,21 +17,22 @@ pub fn main() {
         return;
     }
     let records = records::take();
-    let (mut passed, mut failed, mut long, mut skipped) = (0, 0, 0, 0);
+    let (mut passes, mut failed, mut long, mut known, mut skipped) = (0, 0, 0, 0, 0);
     println!();
     for (_, record) in &records {
         for line in &record.skipped {
             println!("skipped: {}::{line}", record.program);
         }
-        passed += record.passed;
+        passes += record.passed;
         failed += record.failed;
         long += record.long;
+        known += record.known;
         skipped += record.skipped.len();
     }
     let recorded: Vec<&Path> = records.iter().map(|(path, _)| path.as_path()).collect();
     let others = match others(&recorded, &own) {
         Ok((of_others, left_out)) => {
-            passed += of_others;
+            passes += of_others;
             long += left_out;
             String::new()
         }
@@ -40,7 +41,10 @@ pub fn main() {
     if long > 0 {
         println!("left out: {long} tests that take long or measure; see tests/README.md");
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped{others}");
+    if known > 0 {
+        println!("not run again: {known} tests that had passed ({})", passed::FILE);
+    }
+    println!("{passes} passed, {failed} failed, {skipped} skipped{others}");
 }
 
 /// How many tests the programs of this command have that left no record: run, and ignored.

@@ -4,7 +4,7 @@
 
 use blizzard_test_harness::layers::{SIBLINGS, Tree};
 use blizzard_test_harness::needs::{need, need_system, package, send_signal, shell_command};
-use blizzard_test_harness::{REQUIRE_ALL, list, run, totals};
+use blizzard_test_harness::{REQUIRE_ALL, Test, list, passed, run, totals};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -16,6 +16,10 @@ const LINE: &str = "HARNESS_LINE";
 fn main() {
     match std::env::var(SAMPLE).as_deref() {
         Ok("tests") => run("sample::tests", list![passes, each: ["sh", "no-such-program"], long: takes_minutes]),
+        Ok("with") => {
+            let test = Test::new("passes", || Ok(())).with(std::env::var(LINE).unwrap());
+            run("sample::with", vec![test]);
+        }
         Ok("failing") => run("sample::failing", list![passes, fails]),
         Ok("line") => run("sample::line", list![line]),
         Ok("totals") => return totals::main(),
@@ -26,6 +30,7 @@ fn main() {
         a_skip_is_a_failure_where_all_is_required,
         failures_are_failures,
         long_tests_wait_to_be_asked_for,
+        what_has_passed_is_not_run_again,
         the_totals_count_all_programs_of_a_command,
         the_totals_are_in_the_last_package,
         each_command_of_a_shell_line_is_looked_for,
@@ -59,7 +64,7 @@ fn line() {
 /// What the sample says, and its status.
 fn sample(which: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (String, Option<i32>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(arguments).env(SAMPLE, which).env_remove(REQUIRE_ALL).envs(variables.iter().copied());
+    command.args(arguments).env(SAMPLE, which).env_remove(REQUIRE_ALL).env_remove(passed::FILE).envs(variables.iter().copied());
     let output = command.output().unwrap();
     (String::from_utf8(output.stdout).unwrap(), output.status.code())
 }
@@ -93,6 +98,26 @@ fn long_tests_wait_to_be_asked_for() {
     );
 }
 
+fn what_has_passed_is_not_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("passed");
+    let again = |which: &str, line: &str| {
+        sample(which, &[], &[(passed::FILE, file.to_str().unwrap()), (LINE, line)]).0
+    };
+    assert!(again("tests", "").contains("2 passed; 0 failed; 2 ignored"));
+    let said = again("tests", "");
+    assert!(said.contains("0 passed; 0 failed; 4 ignored") && said.contains("passes ... ignored, has passed"), "{said}");
+    assert!(said.contains("needs no-such-program"), "{said}");
+    // What failed is run again, and so is what has more to run with.
+    for _ in 0..2 {
+        assert!(again("failing", "").contains("1 failed"));
+    }
+    for (line, expected) in [("gcc", "1 passed"), ("gcc", "0 passed"), ("gcc, clang", "1 passed")] {
+        let said = again("with", line);
+        assert!(said.contains(expected), "{line}: {said}");
+    }
+}
+
 /// The parent of the programs stands for cargo: a shell for each of the two commands here.
 fn the_totals_count_all_programs_of_a_command() {
     let own = std::env::current_exe().unwrap();
@@ -100,7 +125,7 @@ fn the_totals_count_all_programs_of_a_command() {
         let line: Vec<String> = programs.iter().map(|which| format!("{SAMPLE}={which} \"$0\"")).collect();
         let mut sh = Command::new("sh");
         let output =
-            sh.args(["-c", &(line.join("; ") + "; exit 0")]).arg(&own).env_remove(REQUIRE_ALL).output().unwrap();
+            sh.args(["-c", &(line.join("; ") + "; exit 0")]).arg(&own).env_remove(REQUIRE_ALL).env_remove(passed::FILE).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let without = "(without the programs on Rust's own harness: they were not started by `cargo test`)";

@@ -3,8 +3,8 @@
 //! Purpose: the rewriter embeds the freestanding runtime, so it must exist before the rewriter is compiled. A nested cargo builds it with
 //! the settings that a blob without libc, TLS, AVX and x87 needs; the outer profile has no say.
 //! Input: `../rt`. Output: environment variables of the rewriter's compilation, each the path of a file that it embeds: `BLIZZARD_RT_BLOB`
-//! (the runtime of tested code), `BLIZZARD_RT_BLOB_GUARD` (that of guarded code), each also with `_INSTRUMENTS` (for `blizzard stress` and
-//! `blizzard bench`), and those of the other parts.
+//! (the runtime of tested code), `BLIZZARD_RT_BLOB_GUARD` (that of guarded code), each also with `_MANY` (for more than 64 nodes) and with
+//! `_INSTRUMENTS` (for `blizzard stress` and `blizzard bench`), and those of the other parts.
 
 mod build_blob;
 mod build_client;
@@ -29,7 +29,9 @@ fn main() {
     for (variable_name, features, folder) in [
         ("BLIZZARD_RT_BLOB", "freestanding", "plain"),
         ("BLIZZARD_RT_BLOB_INSTRUMENTS", "freestanding,instruments", "instruments"),
+        ("BLIZZARD_RT_BLOB_MANY", "freestanding,many_nodes", "many"),
         ("BLIZZARD_RT_BLOB_GUARD", "freestanding,guard", "guard"),
+        ("BLIZZARD_RT_BLOB_GUARD_MANY", "freestanding,guard,many_nodes", "guard-many"),
         ("BLIZZARD_RT_BLOB_GUARD_INSTRUMENTS", "freestanding,guard,instruments", "guard-instruments"),
     ] {
         match build_blob::build(&rt, &target_dir.join(folder), features) {

@@ -305,7 +305,7 @@ pub fn rewrite_program<'a, 'r>(
     sink: &mut dyn OutputSink,
 ) -> Result<Report> {
     let request = request.into();
-    rewrite_with_runtime(input, name, request, libraries, &Blob::of(request.options.access)?, sink)
+    rewrite_with_runtime(input, name, request, libraries, &Blob::asked_for(request.options)?, sink)
 }
 
 /// As [`rewrite_program`]; the output gets the symbols and the debug information of the separate file `debug_file`.
@@ -322,7 +322,7 @@ pub fn rewrite_with_debug_file<'a, 'r>(
 ) -> Result<Report> {
     let (input, request) = (input.into(), request.into());
     expect_program(input.all, name)?;
-    let program = Program { blob: &Blob::of(request.options.access)?, libraries };
+    let program = Program { blob: &Blob::asked_for(request.options)?, libraries };
     let analyse = || {
         let mut analysed = analyse(input, name)?;
         analysed.image.debug_file = Some(debug_file);

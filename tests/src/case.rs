@@ -9,6 +9,7 @@ use crate::run::{Ending, Outcome, run};
 use crate::tool::{self, Mode};
 use crate::workdir::WorkDir;
 use crate::{matrix, normalise};
+use blizzard_contract::FEW_NODES;
 use blizzard_test_harness::{Failed, Test, needs, passed};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -307,7 +308,8 @@ impl Case {
                 (false, _) => Err(format!("expected a refusal with {text:?}, but: {}", outcome.describe())),
             };
         }
-        rewritten(program, output, mode)?;
+        let most = d.nodes.iter().chain(&d.guarded_nodes).copied().filter(|&nodes| nodes as usize > FEW_NODES).max();
+        rewritten(program, output, Mode { nodes: most.unwrap_or(0), ..mode })?;
         for (arguments, original) in d.args.iter().zip(originals) {
             let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
             self.compare(&outcome, original, (output, program))?;

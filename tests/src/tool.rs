@@ -53,6 +53,8 @@ pub struct Mode {
     pub checks: &'static str,
     pub poll: &'static str,
     pub count: bool,
+    /// The most nodes that the output is for; 0: as many as the rewriter takes to be usual.
+    pub nodes: u32,
 }
 
 impl Mode {
@@ -73,7 +75,7 @@ impl Mode {
     pub const GUARD: Mode = Mode::of("guard", "all", "backedge");
 
     const fn of(access: &'static str, checks: &'static str, poll: &'static str) -> Mode {
-        Mode { access, checks, poll, count: false }
+        Mode { access, checks, poll, count: false, nodes: 0 }
     }
 
     /// A short name for messages and file names.
@@ -98,6 +100,9 @@ pub fn rewrite(input: &Path, output: &Path, mode: Mode) -> Result<Outcome, Strin
     ]);
     if mode.count {
         command.arg("--count");
+    }
+    if mode.nodes > 0 {
+        command.args(["--nodes", &mode.nodes.to_string()]);
     }
     run(&mut command, "", LIMIT)
 }

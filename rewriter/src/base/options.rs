@@ -65,6 +65,8 @@ pub struct Options {
     pub words: bool,
     /// Plain code of guarded code tests each access, as if all were known to touch shared memory.
     pub as_shared: bool,
+    /// The output has the runtime for more than 64 nodes.
+    pub many_nodes: bool,
     /// Only the first so many transformations of the passes.
     pub fuel: Option<u64>,
 }
@@ -88,6 +90,7 @@ impl Default for Options {
             exports: true,
             words: true,
             as_shared: false,
+            many_nodes: false,
             fuel: None,
         }
     }
@@ -115,7 +118,7 @@ impl Options {
         let bit = u8::from;
         let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } =
             *self;
-        let Options { checks, access, poll, count, blocks, as_shared, fuel, .. } = *self;
+        let Options { checks, access, poll, count, blocks, as_shared, many_nodes, fuel, .. } = *self;
         let fuel = fuel.map_or(String::new(), |n| n.to_string());
         let bits = [
             count,
@@ -131,6 +134,7 @@ impl Options {
             exports,
             words,
             as_shared,
+            many_nodes,
         ];
         let bits = bits.map(|b| bit(b).to_string()).join("-");
         format!("{}-{}-{}-{bits}-{fuel}", name(checks), name(access), name(poll))
@@ -140,7 +144,8 @@ impl Options {
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
         let [checks, access, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
-        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, as_shared] = passes
+        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, as_shared, many_nodes] =
+            passes
         else {
             return None;
         };
@@ -166,6 +171,7 @@ impl Options {
             exports: bit(exports)?,
             words: bit(words)?,
             as_shared: bit(as_shared)?,
+            many_nodes: bit(many_nodes)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
         })
     }

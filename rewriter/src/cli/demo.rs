@@ -15,7 +15,7 @@ use crate::base::options::Options;
 use crate::base::output_file::AtomicFile;
 use crate::base::progress::{self, Progress};
 use crate::cli::make::client::Client;
-use crate::cli::shared::arguments::{node_count, whole};
+use crate::cli::shared::arguments::{few_nodes, whole};
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::print::print;
@@ -65,7 +65,7 @@ const FORMS: [Form; 3] = [
     blizzard demo --nodes 2,4 --side 21    # as large as in the thesis")]
 pub struct DemoCommand {
     /// Numbers of node processes to run on
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2", value_parser = node_count)]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "1,2", value_parser = few_nodes)]
     nodes: Vec<u32>,
     /// Points of the mesh each way
     #[arg(long, value_name = "N", default_value_t = 48, value_parser = whole::<u64>(2..=400))]

@@ -8,7 +8,7 @@ use crate::base::learnt::{Knowledge, LearntSites, Object};
 use crate::base::messages;
 use crate::base::options::{AccessMode, Options};
 use crate::base::output_file::AtomicFile;
-use crate::cli::shared::arguments::{ProgramFile, RewriteOptions};
+use crate::cli::shared::arguments::{ProgramFile, RewriteOptions, node_count};
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::{debug_file, input, input::InputFile};
 use crate::pipeline::{self, Request};
@@ -16,6 +16,7 @@ use crate::read::rewritten;
 use crate::reports::learnt;
 use crate::store::closure::ClosureSource;
 use crate::store::library_search::expect_libraries;
+use blizzard_contract::FEW_NODES;
 use clap::Args;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -46,6 +47,9 @@ pub struct RewriteCommand {
     /// With --access guard: test the accesses that runs have learnt of, as FILE lists them (`blizzard learn -o FILE`)
     #[arg(long, value_name = "FILE")]
     learnt: Option<PathBuf>,
+    /// The most nodes that the output is to run on
+    #[arg(short, long, alias = "np", value_name = "NODES", default_value_t = FEW_NODES as u32, value_parser = node_count)]
+    nodes: u32,
     #[command(flatten)]
     options: RewriteOptions,
     #[command(flatten)]
@@ -74,7 +78,7 @@ impl RewriteCommand {
             expect_libraries(&input.path)?;
         }
         let debug = self.debug_file.as_ref().map(|asked| debug_file::find(&input, asked.as_deref())).transpose()?;
-        let asked = self.options.options();
+        let asked = self.options.for_nodes(self.nodes).options();
         let learnt = match self.learnt.as_deref().map(|path| known(path, &input, &self.add, asked)).transpose() {
             Ok(learnt) => learnt.unwrap_or_default(),
             Err(misuse) => {

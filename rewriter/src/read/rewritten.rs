@@ -31,6 +31,8 @@ pub struct ModuleFlags {
     pub counting: bool,
     /// Basic blocks are counted.
     pub blocks: bool,
+    /// It has the runtime for more than 64 nodes.
+    pub many_nodes: bool,
     /// Its libraries are rewritten, too, or it has none.
     pub libraries: bool,
 }
@@ -44,6 +46,7 @@ impl From<u64> for ModuleFlags {
             polls: bits & module_flags::POLLS != 0,
             counting: bits & module_flags::COUNTING != 0,
             blocks: bits & module_flags::BLOCKS != 0,
+            many_nodes: bits & module_flags::MANY_NODES != 0,
             libraries: true,
         }
     }

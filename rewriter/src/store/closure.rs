@@ -95,6 +95,8 @@ impl Cached {
     /// This executable's own path is unknown.
     pub fn new(cache: Cache, options: Options) -> Result<Self> {
         let tool = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
+        // Libraries have no runtime: one form serves all runs.
+        let options = Options { many_nodes: false, ..options };
         Ok(Cached { key: key_of(&options), cache, options, tool, original: None, learnt: Arc::default() })
     }
 

@@ -327,7 +327,9 @@ pub fn write(
     let takes_jumps = !left.mixed && !image.segments.iter().any(|s| s.executable && s.writable);
     let rt_va = Vaddr((ro.va + ro.bytes).0.next_multiple_of(4096));
     let info = ModuleInfo {
-        flags: flags(options) | if takes_jumps { module_flags::JUMPS } else { 0 },
+        flags: flags(options)
+            | bit(takes_jumps, module_flags::JUMPS)
+            | bit(blob.is_some() && options.many_nodes, module_flags::MANY_NODES),
         rt_base_va: blob.map_or(0, |_| rt_va.0),
         entry_va: entry.0,
         phdr_count: phdrs.loader_count() as u64,
@@ -604,8 +606,11 @@ fn new_segments(image: &Image, placed: &PlacedCode, ro: &Contents, rt: &[PlacedS
     segments
 }
 
+fn bit(on: bool, bit: u64) -> u64 {
+    if on { bit } else { 0 }
+}
+
 fn flags(o: &Options) -> u64 {
-    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
     bit(o.checks.loads(), module_flags::CHECK_LOADS)
         | bit(o.checks.stores(), module_flags::CHECK_STORES)
         | bit(o.poll == Poll::Backedge, module_flags::POLLS)

@@ -27,7 +27,7 @@
 
 use crate::base::addresses::Vaddr;
 use crate::base::error::{Error, Result};
-use crate::base::options::AccessMode;
+use crate::base::options::{AccessMode, Options};
 use crate::read::eh_frame::{FrameInput, Section};
 use crate::write::frames::debug_frame;
 use blizzard_contract::{self as contract, ModuleInfo};
@@ -39,14 +39,19 @@ use std::fmt;
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
 /// The files of all runtimes that this rewriter puts into programs, and what code each serves.
-pub static FILES: [(AccessMode, &[u8]); 4] = [
+pub static FILES: [(AccessMode, &[u8]); 6] = [
     (AccessMode::Tests, BLOB),
+    (AccessMode::Tests, BLOB_MANY),
     (AccessMode::Tests, BLOB_INSTRUMENTS),
     (AccessMode::Guard, BLOB_GUARD),
+    (AccessMode::Guard, BLOB_GUARD_MANY),
     (AccessMode::Guard, BLOB_GUARD_INSTRUMENTS),
 ];
 /// That of guarded code.
 static BLOB_GUARD: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD"));
+/// Both for more than 64 nodes.
+static BLOB_MANY: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_MANY"));
+static BLOB_GUARD_MANY: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD_MANY"));
 /// Both with the feature `instruments`.
 static BLOB_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_INSTRUMENTS"));
 static BLOB_GUARD_INSTRUMENTS: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD_INSTRUMENTS"));
@@ -146,6 +151,18 @@ impl Blob {
             AccessMode::Tests => BLOB,
             AccessMode::Guard => BLOB_GUARD,
         })
+    }
+
+    /// The runtime that a rewrite with these options puts into its output.
+    ///
+    /// # Errors
+    /// As [`Blob::embedded`].
+    pub fn asked_for(options: &Options) -> Result<Self> {
+        match (options.many_nodes, options.access) {
+            (false, access) => Blob::of(access),
+            (true, AccessMode::Tests) => Blob::parse(BLOB_MANY),
+            (true, AccessMode::Guard) => Blob::parse(BLOB_GUARD_MANY),
+        }
     }
 
     /// The runtime with instruments ([`blizzard_rt::links::instruments`]) that this rewriter was built with.

@@ -6,7 +6,9 @@
 use crate::addresses::{BLOCK_BYTES, BLOCK_MAX_BYTES};
 
 /// Most nodes of one run.
-pub const MAX_NODES: usize = 64;
+pub const MAX_NODES: usize = 1024;
+/// Most nodes of a run whose programs have the usual runtime: their sets are one word. With more it takes the runtime for [`MAX_NODES`].
+pub const FEW_NODES: usize = 64;
 /// Block sizes that there are.
 pub const BLOCK_SIZES: usize = (BLOCK_MAX_BYTES / BLOCK_BYTES).ilog2() as usize + 1;
 /// Most arenas of the lower half of the segment: for each protocol round-robin homes, then first touch, by block size.

@@ -200,6 +200,8 @@ pub mod module_flags {
     pub const GUARD: u64 = 64;
     /// Behind old instructions stand no data that look like trap bytes: the runtime may write jumps there.
     pub const JUMPS: u64 = 128;
+    /// The runtime is the one for more than [`FEW_NODES`](crate::FEW_NODES) nodes.
+    pub const MANY_NODES: u64 = 256;
 }
 
 /// Most jumps of a springboard: short ones, each to the next, and a long one to the new code.

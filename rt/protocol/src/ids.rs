@@ -1,10 +1,13 @@
 //! Numbers of nodes, sets of nodes, and addresses of blocks.
 
 use crate::storage::Zeroed;
-use blizzard_contract::{BLOCK_BYTES, MAX_NODES};
+use blizzard_contract::{BLOCK_BYTES, FEW_NODES, MAX_NODES};
 
 /// Most nodes that a [`NodeId`] can name.
-pub const NAMED_NODES: usize = 1024;
+pub const NAMED_NODES: usize = MAX_NODES;
+
+/// Most nodes that this runtime serves.
+pub const RUN_NODES: usize = if cfg!(feature = "many_nodes") { MAX_NODES } else { FEW_NODES };
 
 /// Number of a node, below [`NAMED_NODES`]. Those of a run are below its number of nodes: whoever makes one from a number that came from
 /// outside checks that.
@@ -26,7 +29,7 @@ impl NodeId {
 }
 
 /// Words of the sets of a run: no other layout depends on the greatest number of nodes. A constant, since steps take and give sets by value.
-pub const RUN_WORDS: usize = MAX_NODES.div_ceil(64);
+pub const RUN_WORDS: usize = RUN_NODES.div_ceil(64);
 
 /// A set of nodes with numbers below `64 * WORDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

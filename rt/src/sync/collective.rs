@@ -352,7 +352,7 @@ pub fn check_collective(state: &Collectives, links: &Links) {
 mod tests {
     use super::*;
     use crate::sync::op::{WordCombine, WordType};
-    use blizzard_contract::MAX_NODES;
+    use blizzard_protocol::ids::RUN_NODES;
 
     const NODES: u32 = 300;
 
@@ -371,9 +371,9 @@ mod tests {
 
     #[test]
     fn every_node_has_one_parent_and_is_its_child() {
-        for size in 1..=MAX_NODES as u32 {
+        for size in 1..=RUN_NODES as u32 {
             for late in [0, 3] {
-                let all = (size + late).min(MAX_NODES as u32);
+                let all = (size + late).min(RUN_NODES as u32);
                 let tree = Tree { size };
                 let mut seen = NodeSet::of(NodeId::FIRST);
                 for node in 0..all {

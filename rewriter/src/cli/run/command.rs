@@ -32,7 +32,7 @@ use crate::reports::decisions::with_demangled;
 use crate::reports::{crash, learnt, stuck, traps};
 use crate::store::cache::{Cache, CacheKey};
 use crate::store::knowledge;
-use blizzard_contract::{Counter, node_phase};
+use blizzard_contract::{Counter, FEW_NODES, node_phase};
 use clap::Args;
 use std::ffi::OsStr;
 use std::fs;
@@ -122,6 +122,7 @@ impl RunCommand {
             let passes = &mut self.options.passes;
             (passes.no_merge, passes.no_across, passes.no_strips, self.no_learn) = (true, true, true, true);
         }
+        self.options = self.options.for_nodes(self.nodes);
         if self.hosts.is_some() || self.hostfile.is_some() {
             return self.run_on_hosts(learn.is_some());
         }
@@ -290,7 +291,7 @@ impl RunCommand {
             return Err(Error::new(format!("{shown}: creates its nodes itself (bz_create, the PARMACS macros)"))
                 .help("such programs run on one host: leave out --hosts and --hostfile"));
         }
-        let options = self.options.options();
+        let options = self.options.for_nodes(hosts.nodes()).options();
         let flags = flags_of(&options);
         if let Some(why) = incomplete(flags).filter(|_| hosts.nodes() > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{shown}: cannot run on several nodes: {why}")));
@@ -617,6 +618,7 @@ fn flags_of(options: &Options) -> ModuleFlags {
         polls: options.poll == Poll::Backedge,
         counting: options.count,
         blocks: options.blocks,
+        many_nodes: options.many_nodes,
         libraries: true,
     }
 }
@@ -624,6 +626,10 @@ fn flags_of(options: &Options) -> ModuleFlags {
 /// An option given for a program that was rewritten with another one must not be ignored silently.
 fn refuse_other_options(name: &str, found: ModuleFlags, asked: RewriteOptions) -> Result<()> {
     let wanted = flags_of(&asked.options());
+    if wanted.many_nodes && !found.many_nodes {
+        return Err(Error::new(format!("{name}: was rewritten for at most {FEW_NODES} nodes"))
+            .help("give --nodes NODES to blizzard rewrite, or run the original program"));
+    }
     let checks_differ =
         asked.checks.is_some() && (found.check_loads, found.check_stores) != (wanted.check_loads, wanted.check_stores);
     let differs = [
@@ -677,6 +683,10 @@ mod tests {
         ] {
             assert!(refuse_other_options("p", plain, asked).unwrap_err().what.ends_with(option));
         }
+        let many = none.for_nodes(65);
+        let error = refuse_other_options("p", plain, many).unwrap_err();
+        assert_eq!(error.what, "p: was rewritten for at most 64 nodes");
+        assert!(refuse_other_options("p", flags_of(&many.options()), none.for_nodes(2)).is_ok());
         let counting = ModuleFlags { counting: true, ..plain };
         assert!(refuse_other_options("p", counting, RewriteOptions { count: true, ..none }).is_ok());
         assert!(refuse_other_options("p", counting, none).is_ok());

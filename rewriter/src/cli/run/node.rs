@@ -9,7 +9,7 @@ use crate::cli::run::attributes::matched;
 use crate::cli::run::attributes::sites::{CallSites, libraries_of};
 use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare};
 use crate::cli::run::settings::MemorySettings;
-use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions};
+use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions, node_count};
 use crate::cli::shared::libraries::LibraryOptions;
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::ranks::{self, RankSetup};
@@ -38,6 +38,9 @@ pub struct NodeCommand {
     /// Give allocations other attributes, as `blizzard run` does. FILE must be the same on all hosts
     #[arg(long, value_name = "FILE")]
     attr: Option<PathBuf>,
+    /// How many ranks there are. It matters for more than 64, under a starter that does not tell (prterun)
+    #[arg(short, long, alias = "np", value_name = "NODES", value_parser = node_count)]
+    nodes: Option<u32>,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
     #[arg(long)]
     allow_incomplete: bool,
@@ -90,7 +93,8 @@ impl NodeCommand {
         let rules = self.attr.as_deref().map(|file| AttributeRules::read(file, None)).transpose()?;
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let shown = name.display();
-        let ready = prepare(name, self.options, false, LibraryOptions::default(), false)?;
+        let nodes = self.nodes.or_else(ranks::announced_size).unwrap_or(1);
+        let ready = prepare(name, self.options.for_nodes(nodes), false, LibraryOptions::default(), false)?;
         let alone = match incomplete(ready.flags).filter(|_| !self.allow_incomplete) {
             Some(why) => Some(Error::new(format!("{shown}: cannot run on several nodes: {why}"))),
             None if ready.creates => Some(
@@ -124,8 +128,8 @@ impl NodeCommand {
             rules: table.map(Arc::new).unwrap_or_default(),
             ..self.settings.launch_options(1)
         };
-        let (args, guard) = (args.to_vec(), ready.flags.guard);
-        let setup = RankSetup { program, args, options, guard, identity, alone, one_host, farthest };
+        let (args, guard, many_nodes) = (args.to_vec(), ready.flags.guard, ready.flags.many_nodes);
+        let setup = RankSetup { program, args, options, guard, many_nodes, identity, alone, one_host, farthest };
         Ok(Prepared { setup, ready, stats, rules })
     }
 }

@@ -3,7 +3,7 @@
 //! Input: words of the command line. Output: values, checked for what a rewrite or a run can do.
 
 use crate::base::options::{AccessMode, Checks, Options, Poll};
-use blizzard_contract::MAX_NODES;
+use blizzard_contract::{FEW_NODES, MAX_NODES};
 use clap::Args;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -29,6 +29,9 @@ pub(crate) struct RewriteOptions {
     pub(crate) count_blocks: bool,
     #[command(flatten)]
     pub(crate) passes: PassOptions,
+    /// The output has the runtime for more than [`FEW_NODES`] nodes: the number of nodes says so, which each command has its own way to know.
+    #[arg(skip)]
+    pub(crate) many_nodes: bool,
 }
 
 /// Which passes of the optimiser run; all do, unless told otherwise.
@@ -72,9 +75,14 @@ pub(crate) struct PassOptions {
 impl RewriteOptions {
     /// Whether the user has left to Blizzard what is inserted.
     pub(crate) fn are_default(&self) -> bool {
-        let RewriteOptions { checks, access, poll, count, count_blocks, passes } = self;
+        let RewriteOptions { checks, access, poll, count, count_blocks, passes, many_nodes: _ } = self;
         let is_named = checks.is_some() || access.is_some() || poll.is_some();
         !is_named && !count && !count_blocks && *passes == PassOptions::default()
+    }
+
+    /// The same for so many nodes.
+    pub(crate) fn for_nodes(self, nodes: u32) -> RewriteOptions {
+        RewriteOptions { many_nodes: nodes as usize > FEW_NODES, ..self }
     }
 
     pub(crate) fn options(self) -> Options {
@@ -96,6 +104,7 @@ impl RewriteOptions {
             exports: !self.passes.no_exports,
             words: !self.passes.no_words,
             as_shared: false,
+            many_nodes: self.many_nodes,
             fuel: self.passes.fuel,
         }
     }
@@ -111,10 +120,19 @@ pub struct ProgramAndArgs {
 
 /// Accepts a number of nodes that a run can have.
 pub(crate) fn node_count(text: &str) -> Result<u32, String> {
+    node_count_to(MAX_NODES, text)
+}
+
+/// The same where programs have the usual runtime.
+pub(crate) fn few_nodes(text: &str) -> Result<u32, String> {
+    node_count_to(FEW_NODES, text)
+}
+
+fn node_count_to(most: usize, text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
-        Ok(n) if (1..=MAX_NODES as u32).contains(&n) => Ok(n),
-        Ok(n) => Err(format!("a run has 1 to {MAX_NODES} nodes, not {n}")),
-        Err(_) => Err(format!("not a number of nodes; a run has 1 to {MAX_NODES}")),
+        Ok(n) if (1..=most as u32).contains(&n) => Ok(n),
+        Ok(n) => Err(format!("a run has 1 to {most} nodes, not {n}")),
+        Err(_) => Err(format!("not a number of nodes; a run has 1 to {most}")),
     }
 }
 

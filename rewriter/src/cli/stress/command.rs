@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::{AccessMode, Options};
 use crate::base::progress::{self, Progress};
 use crate::cli::run::settings::block_bytes;
-use crate::cli::shared::arguments::{node_count, whole};
+use crate::cli::shared::arguments::{few_nodes, whole};
 use crate::cli::shared::print::print;
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{self, Ending, Finished, Workload};
@@ -93,7 +93,7 @@ pub struct StressCommand {
 
 /// Two nodes at least: one alone cannot race.
 fn stress_nodes(text: &str) -> std::result::Result<u32, String> {
-    match node_count(text)? {
+    match few_nodes(text)? {
         1 => Err("one node alone cannot race; give 2 or more".into()),
         nodes => Ok(nodes),
     }

@@ -34,7 +34,7 @@ use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
 use blizzard_carrier::job::client::Job;
 use blizzard_carrier::job::join;
-use blizzard_contract::{MAX_NODES, RegionHeader, node_phase};
+use blizzard_contract::{FEW_NODES, MAX_NODES, RegionHeader, node_phase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,8 @@ pub struct RankSetup {
     pub options: LaunchOptions,
     /// It is guarded code.
     pub guard: bool,
+    /// Its runtime is the one for more than [`FEW_NODES`].
+    pub many_nodes: bool,
     /// Tells programs apart that are rewritten differently, or with other libraries.
     pub identity: String,
     /// Why it runs on one node only, or on one host only.
@@ -236,6 +238,11 @@ pub fn expect_job() -> Result<()> {
     }))
 }
 
+/// How many ranks there are, where the starter's environment says so.
+pub fn announced_size() -> Option<u32> {
+    join::announced_size()
+}
+
 /// Whether this is rank 0.
 pub fn is_first() -> bool {
     join::rank() == Some(0)
@@ -341,6 +348,11 @@ fn number(setup: &RankSetup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
     })?;
     if cards.len() > MAX_NODES {
         return Err(Error::new(format!("{} ranks are more than the {MAX_NODES} nodes that a run has", cards.len())));
+    }
+    if cards.len() > FEW_NODES && !setup.many_nodes {
+        let what = format!("{} ranks, and the program is rewritten for at most {FEW_NODES}", cards.len());
+        let help = format!("what has started this run does not tell how many there are: blizzard node --nodes {}", cards.len());
+        return Err(Error::new(what).help(help));
     }
     let mut order: Vec<u32> = (0..cards.len() as u32).collect();
     order.sort_by_key(|&rank| (cards[rank as usize].first, rank));

@@ -16,6 +16,12 @@ pub fn rank() -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// How many ranks the job has, where the starter's environment says so: Open MPI's, PMI's or Slurm's.
+pub fn announced_size() -> Option<u32> {
+    let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
 /// Joins the job.
 ///
 /// # Errors

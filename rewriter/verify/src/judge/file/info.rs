@@ -22,7 +22,8 @@ const KNOWN_FLAGS: u64 = module_flags::CHECK_LOADS
     | module_flags::BLOCKS
     | module_flags::STRIPS
     | module_flags::GUARD
-    | module_flags::JUMPS;
+    | module_flags::JUMPS
+    | module_flags::MANY_NODES;
 
 /// Judges it. `both`: plain and full code with what is inserted there. `entry`: where the program's own entry point is now, as its old address says.
 pub(crate) fn judge(

@@ -157,10 +157,10 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blizzard_contract::MAX_NODES;
+    use crate::ids::RUN_NODES;
 
     fn some_nodes() -> Vec<NodeId> {
-        [0, 1, 2, 17, MAX_NODES as u32 - 1].into_iter().map(|n| NodeId::new(n).unwrap()).collect()
+        [0, 1, 2, 17, RUN_NODES as u32 - 1].into_iter().map(|n| NodeId::new(n).unwrap()).collect()
     }
 
     fn sets() -> Vec<NodeSet> {

@@ -318,7 +318,7 @@ fn bytes_round_trip() {
 #[test]
 fn a_store_revokes_all_other_copies() {
     let mut entry = Entry::UNSHARED;
-    let nodes = blizzard_contract::MAX_NODES as u32;
+    let nodes = crate::ids::RUN_NODES as u32;
     let tag = |entry: Entry| entry.decode().unwrap().home_tag();
     for number in 1..nodes {
         (entry, _) = home_step(entry, tag(entry), HomeEvent::RequestReadOnly(node(number))).unwrap();

@@ -14,8 +14,7 @@
 //! ```
 //!
 //! A record of the table holds a bit for each node of the largest run and the requester, 16 bits. Form 0 is taken for at most six nodes,
-//! form 1 for more when all are below 48, form 2 for the rest, and whenever a number does not fit a byte. A run has at most
-//! [`blizzard_contract::MAX_NODES`] nodes; the code handles [`NAMED_NODES`].
+//! form 1 for more when all are below 48, form 2 for the rest, and whenever a number does not fit a byte.
 //!
 //! **Invariant:** each state has exactly one encoding (but for the index) and eight zero bytes are Idle, so that a directory page fresh
 //! from the kernel is a correct one. `decode` accepts nothing else. A record belongs to one entry, or to the list of free ones.

@@ -28,6 +28,14 @@ pub struct Case {
     directives: Directives,
 }
 
+/// Which runs on several nodes a configuration of a case gets. Protocols know nothing of compilers and their flags: one configuration has all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeRuns {
+    None,
+    OneProtocol,
+    AllProtocols,
+}
+
 /// One way of compiling a case.
 struct Config {
     compiler: String,
@@ -114,10 +122,17 @@ impl Case {
         let work = WorkDir::new(&self.name)?;
         let mut failures = Vec::new();
         let key = |config: &Config| format!("{} {}", self.source.display(), config.name);
-        let configs: Vec<Config> = self.configs().into_iter().filter(|c| !passed::is_known(&key(c))).collect();
+        let all = self.configs();
+        let configs: Vec<&Config> = all.iter().filter(|config| !passed::is_known(&key(config))).collect();
         for (number, config) in configs.iter().enumerate() {
             let before = failures.len();
-            self.run_config((number, configs.len()), config, &work, &mut failures);
+            // Compilers, flags and links each differ once among these.
+            let runs = match number {
+                0 if configs.len() == all.len() => NodeRuns::AllProtocols,
+                number if number < 2 || number + 1 == configs.len() => NodeRuns::OneProtocol,
+                _ => NodeRuns::None,
+            };
+            self.run_config((number, configs.len()), config, runs, &work, &mut failures);
             if failures.len() == before {
                 passed::add(&key(config));
             }
@@ -150,6 +165,7 @@ impl Case {
         &self,
         (number, configs): (usize, usize),
         config: &Config,
+        runs: NodeRuns,
         work: &WorkDir,
         failures: &mut Vec<(String, String)>,
     ) {
@@ -166,8 +182,7 @@ impl Case {
         if std::env::var_os("BLIZZARD_TESTS_ORIGINALS").is_some() {
             return;
         }
-        // These configurations are enough: of compilers, flags and links each differs once among them.
-        let several = number < 2 || number + 1 == configs;
+        let several = runs != NodeRuns::None;
         let partial = if several { &Mode::PARTIAL[..] } else { &[] };
         // Checks of loads or of stores alone are inserted by the same code as all checks.
         let rare = Mode::RARE.iter().skip(number).step_by(configs);
@@ -175,7 +190,7 @@ impl Case {
         for mode in modes {
             let result = work
                 .sub(&format!("{number}/{}", mode.name()))
-                .and_then(|folder| self.run_mode(&program, &folder.join("prog"), *mode, several, &originals));
+                .and_then(|folder| self.run_mode(&program, &folder.join("prog"), *mode, runs, &originals));
             if let Err(e) = result {
                 fail(&mode.name(), e);
             }
@@ -188,7 +203,7 @@ impl Case {
                 let alone = self.run_original(&program)?;
                 let output = folder.join("prog.blz");
                 rewritten(&program, &output, Mode::TESTS)?;
-                self.compare_nodes(&output, *nodes, &alone)
+                self.compare_nodes(&output, *nodes, runs, &alone)
             });
             if let Err(e) = result {
                 fail(&format!("shared on {nodes} nodes"), e);
@@ -279,13 +294,13 @@ impl Case {
         Ok(outcomes)
     }
 
-    /// Rewrites the program, and runs the result. `several`: on several nodes, too.
+    /// Rewrites the program, and runs the result, on several nodes, too, as `runs` says.
     fn run_mode(
         &self,
         program: &Path,
         output: &Path,
         mode: Mode,
-        several: bool,
+        runs: NodeRuns,
         originals: &[Outcome],
     ) -> Result<(), String> {
         let d = &self.directives;
@@ -315,22 +330,23 @@ impl Case {
             self.compare(&outcome, original, (output, program))?;
         }
         let nodes = match mode {
-            Mode::TESTS if several => [&[1], &d.nodes[..]].concat(),
+            Mode::TESTS if runs != NodeRuns::None => [&[1], &d.nodes[..]].concat(),
             Mode::TESTS => vec![1],
             Mode::GUARD => d.guarded_nodes.clone(),
             _ => vec![],
         };
         for nodes in nodes {
-            self.compare_nodes(output, nodes, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;
+            self.compare_nodes(output, nodes, runs, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;
         }
         Ok(())
     }
 
-    /// Runs `output` on several nodes with each protocol.
-    fn compare_nodes(&self, output: &Path, nodes: u32, originals: &[Outcome]) -> Result<(), String> {
+    /// Runs `output` on several nodes.
+    fn compare_nodes(&self, output: &Path, nodes: u32, runs: NodeRuns, originals: &[Outcome]) -> Result<(), String> {
         let shares = self.source.components().any(|part| part.as_os_str() == "shared");
         let protocols = match nodes {
             0 | 1 => &tool::PROTOCOLS[..1],
+            _ if runs != NodeRuns::AllProtocols => &tool::PROTOCOLS[..1],
             _ if shares => &tool::PROTOCOLS[..],
             _ => &tool::PROTOCOLS[..tool::OWN_DRIVERS],
         };

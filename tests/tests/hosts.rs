@@ -29,6 +29,7 @@ tests! {
     builds_that_differ_are_named,
     without_ucx_the_package_is_named,
     bad_lists_of_hosts_are_refused,
+    long: eight_hosts_have_128_nodes,
     long: litmus_programs_are_sequentially_consistent_on_two_hosts,
 }
 
@@ -468,6 +469,22 @@ fn bad_lists_of_hosts_are_refused() {
         let text = outcome.stderr_text();
         assert!(outcome.ending == Ending::Exit(2) && text.contains(part), "{options:?}: {}", outcome.describe());
     }
+}
+
+/// EM3D, and barriers, locks, reductions and blocks that all have.
+fn eight_hosts_have_128_nodes() {
+    let network = Network::with_ucx(8);
+    for (source, args, more) in [
+        ("tests/cases/shared/many.c", &[][..], &[][..]),
+        ("bench-apps/em3d/em3d.c", &["--nodes", "12800", "--iters", "5"], &["-lm"]),
+    ] {
+        let program = build(&network, source, more);
+        let right = run(Command::new(&program).args(args), "", LIMIT).unwrap().success().unwrap();
+        let mut command = command(&network, &network.list(16), &[], &program, args);
+        let there = run(&mut command, "", Duration::from_secs(600)).unwrap().success().unwrap();
+        assert_eq!(there.stdout_text(), right.stdout_text(), "{source}");
+    }
+    assert_nothing_is_left(&network);
 }
 
 fn litmus_programs_are_sequentially_consistent_on_two_hosts() {

@@ -8,7 +8,9 @@ use blizzard_tests::run::{Outcome, run};
 use blizzard_tests::tool::{self, Mode, OWN_DRIVERS, PROTOCOLS};
 use blizzard_tests::workdir::WorkDir;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Programs and how many nodes their smallest run takes.
@@ -20,12 +22,17 @@ const LEAST_SPIN_ROUNDS: u64 = 60;
 
 fn main() {
     let mut tests = Vec::new();
+    let mut forms = BTreeMap::new();
+    let mut form = |program, mode: Mode| -> Arc<Form> {
+        forms.entry((program, mode.access)).or_insert_with(|| Form::of(program, mode)).clone()
+    };
     for (program, roles) in PROGRAMS {
         for nodes in roles..=MOST_NODES {
             for (protocol, mode) in ways(nodes) {
                 let name = format!("{program}_on_{nodes}_nodes_with_{protocol}_{}", mode.access);
+                let form = form(program, mode);
                 tests.push(Test::new(name, move || {
-                    sequentially_consistent(program, nodes, (protocol, mode), LEAST_ROUNDS).map_err(Failed::from)
+                    sequentially_consistent(form.file()?, nodes, protocol, LEAST_ROUNDS).map_err(Failed::from)
                 }));
             }
         }
@@ -34,12 +41,15 @@ fn main() {
     for nodes in [2, 4, 8] {
         for (protocol, mode) in ways(nodes) {
             let name = format!("spin_on_{nodes}_nodes_with_{protocol}_{}", mode.access);
+            let form = form("spin", mode);
             tests.push(Test::new(name, move || {
-                on_two_processors(|| sequentially_consistent("spin", nodes, (protocol, mode), LEAST_SPIN_ROUNDS))
+                let file = form.file()?;
+                on_two_processors(|| sequentially_consistent(file, nodes, protocol, LEAST_SPIN_ROUNDS))
                     .map_err(Failed::from)
             }));
         }
     }
+    drop(forms);
     for (program, roles) in [("sb", 2), ("lb", 2), ("iriw", 4)] {
         tests.push(Test::new(format!("{program}_without_checks_is_seen_to_be_wrong"), move || {
             violation_is_seen(program, roles).map_err(Failed::from)
@@ -58,6 +68,29 @@ fn on_two_processors<R>(run: impl FnOnce() -> R) -> R {
     let result = run();
     sched_setaffinity(None, &all).unwrap();
     result
+}
+
+/// A program in one form, made and audited once. Its folder goes with the last test that runs it.
+struct Form {
+    program: &'static str,
+    mode: Mode,
+    made: OnceLock<Result<(WorkDir, PathBuf), String>>,
+}
+
+impl Form {
+    fn of(program: &'static str, mode: Mode) -> Arc<Form> {
+        Arc::new(Form { program, mode, made: OnceLock::new() })
+    }
+
+    fn file(&self) -> Result<&Path, String> {
+        let made = self.made.get_or_init(|| {
+            let work = WorkDir::new(&format!("litmus-{}-{}", self.program, self.mode.access))?;
+            let output = build(&work, self.program, self.mode)?;
+            tool::verify(&output, None)?.success()?;
+            Ok((work, output))
+        });
+        made.as_ref().map(|(_, output)| output.as_path()).map_err(Clone::clone)
+    }
 }
 
 fn build(work: &WorkDir, program: &str, mode: Mode) -> Result<PathBuf, String> {
@@ -99,16 +132,8 @@ fn ways(nodes: u32) -> impl Iterator<Item = (&'static str, Mode)> {
     protocols.iter().map(|protocol| (*protocol, Mode::TESTS)).chain(guarded)
 }
 
-fn sequentially_consistent(
-    program: &str,
-    nodes: u32,
-    (protocol, mode): (&str, Mode),
-    least_rounds: u64,
-) -> Result<(), String> {
-    let work = WorkDir::new(&format!("litmus-{program}-{nodes}-{protocol}-{}", mode.access))?;
-    let output = build(&work, program, mode)?;
-    tool::verify(&output, None)?.success()?;
-    let outcome = play(&output, nodes, protocol)?;
+fn sequentially_consistent(program: &Path, nodes: u32, protocol: &str, least_rounds: u64) -> Result<(), String> {
+    let outcome = play(program, nodes, protocol)?;
     if number(&outcome, "rounds")? < least_rounds {
         return Err(format!("too few rounds: {}", outcome.describe()));
     }

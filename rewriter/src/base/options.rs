@@ -144,8 +144,20 @@ impl Options {
     pub fn from_word(word: &str) -> Option<Options> {
         let parts: Vec<&str> = word.split('-').collect();
         let [checks, access, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
-        let &[merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, as_shared, many_nodes] =
-            passes
+        let &[
+            merge,
+            across,
+            ahead,
+            red_zone,
+            strips,
+            copies,
+            place_polls,
+            screens,
+            exports,
+            words,
+            as_shared,
+            many_nodes,
+        ] = passes
         else {
             return None;
         };

@@ -130,7 +130,11 @@ pub fn run(program: &str, tests: Vec<Test>) -> ! {
     let known = Arc::new(AtomicU64::new(0));
     let trial = |test: Test| {
         let key = format!("{program} {} {}", test.name, test.with);
-        if passed::is_known(&key) { known_trial(test, known.clone()) } else { trial((key, test), required, skipped.clone()) }
+        if passed::is_known(&key) {
+            known_trial(test, known.clone())
+        } else {
+            trial((key, test), required, skipped.clone())
+        }
     };
     let trials: Vec<Trial> = tests.into_iter().map(trial).collect();
     let long = trials.iter().filter(|t| arguments.is_ignored(t) && !arguments.is_filtered_out(t)).count() as u64;

@@ -64,7 +64,12 @@ fn line() {
 /// What the sample says, and its status.
 fn sample(which: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (String, Option<i32>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(arguments).env(SAMPLE, which).env_remove(REQUIRE_ALL).env_remove(passed::FILE).envs(variables.iter().copied());
+    command
+        .args(arguments)
+        .env(SAMPLE, which)
+        .env_remove(REQUIRE_ALL)
+        .env_remove(passed::FILE)
+        .envs(variables.iter().copied());
     let output = command.output().unwrap();
     (String::from_utf8(output.stdout).unwrap(), output.status.code())
 }
@@ -101,12 +106,13 @@ fn long_tests_wait_to_be_asked_for() {
 fn what_has_passed_is_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("passed");
-    let again = |which: &str, line: &str| {
-        sample(which, &[], &[(passed::FILE, file.to_str().unwrap()), (LINE, line)]).0
-    };
+    let again = |which: &str, line: &str| sample(which, &[], &[(passed::FILE, file.to_str().unwrap()), (LINE, line)]).0;
     assert!(again("tests", "").contains("2 passed; 0 failed; 2 ignored"));
     let said = again("tests", "");
-    assert!(said.contains("0 passed; 0 failed; 4 ignored") && said.contains("passes ... ignored, has passed"), "{said}");
+    assert!(
+        said.contains("0 passed; 0 failed; 4 ignored") && said.contains("passes ... ignored, has passed"),
+        "{said}"
+    );
     assert!(said.contains("needs no-such-program"), "{said}");
     // What failed is run again, and so is what has more to run with.
     for _ in 0..2 {
@@ -124,8 +130,13 @@ fn the_totals_count_all_programs_of_a_command() {
     let in_turn = |programs: &[&str]| {
         let line: Vec<String> = programs.iter().map(|which| format!("{SAMPLE}={which} \"$0\"")).collect();
         let mut sh = Command::new("sh");
-        let output =
-            sh.args(["-c", &(line.join("; ") + "; exit 0")]).arg(&own).env_remove(REQUIRE_ALL).env_remove(passed::FILE).output().unwrap();
+        let output = sh
+            .args(["-c", &(line.join("; ") + "; exit 0")])
+            .arg(&own)
+            .env_remove(REQUIRE_ALL)
+            .env_remove(passed::FILE)
+            .output()
+            .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let without = "(without the programs on Rust's own harness: they were not started by `cargo test`)";

@@ -351,7 +351,10 @@ fn number(setup: &RankSetup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
     }
     if cards.len() > FEW_NODES && !setup.many_nodes {
         let what = format!("{} ranks, and the program is rewritten for at most {FEW_NODES}", cards.len());
-        let help = format!("what has started this run does not tell how many there are: blizzard node --nodes {}", cards.len());
+        let help = format!(
+            "what has started this run does not tell how many there are: blizzard node --nodes {}",
+            cards.len()
+        );
         return Err(Error::new(what).help(help));
     }
     let mut order: Vec<u32> = (0..cards.len() as u32).collect();

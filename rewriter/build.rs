@@ -13,6 +13,21 @@ mod build_workload;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
+use std::thread;
+
+/// Variable, features and folder of each runtime; two lists, for as many processors.
+const RUNTIMES: [[(&str, &str, &str); 3]; 2] = [
+    [
+        ("BLIZZARD_RT_BLOB", "freestanding", "plain"),
+        ("BLIZZARD_RT_BLOB_MANY", "freestanding,many_nodes", "many"),
+        ("BLIZZARD_RT_BLOB_INSTRUMENTS", "freestanding,instruments", "instruments"),
+    ],
+    [
+        ("BLIZZARD_RT_BLOB_GUARD", "freestanding,guard", "guard"),
+        ("BLIZZARD_RT_BLOB_GUARD_MANY", "freestanding,guard,many_nodes", "guard-many"),
+        ("BLIZZARD_RT_BLOB_GUARD_INSTRUMENTS", "freestanding,guard,instruments", "guard-instruments"),
+    ],
+];
 
 fn main() {
     let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -25,24 +40,24 @@ fn main() {
     for input in ["../Cargo.toml", "../Cargo.lock", "build.rs", "build_blob.rs"] {
         println!("cargo::rerun-if-changed={}", manifest_dir.join(input).display());
     }
-    let target_dir = PathBuf::from(variable("OUT_DIR")).join("rt");
-    for (variable_name, features, folder) in [
-        ("BLIZZARD_RT_BLOB", "freestanding", "plain"),
-        ("BLIZZARD_RT_BLOB_INSTRUMENTS", "freestanding,instruments", "instruments"),
-        ("BLIZZARD_RT_BLOB_MANY", "freestanding,many_nodes", "many"),
-        ("BLIZZARD_RT_BLOB_GUARD", "freestanding,guard", "guard"),
-        ("BLIZZARD_RT_BLOB_GUARD_MANY", "freestanding,guard,many_nodes", "guard-many"),
-        ("BLIZZARD_RT_BLOB_GUARD_INSTRUMENTS", "freestanding,guard,instruments", "guard-instruments"),
-    ] {
-        match build_blob::build(&rt, &target_dir.join(folder), features) {
-            Ok(blob) => println!("cargo::rustc-env={variable_name}={}", blob.display()),
-            Err(e) => fail(&e),
+    // The same for all profiles, which have the same runtimes: <target>/<profile>/build/<package>/out.
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("blizzard-rt");
+    thread::scope(|scope| {
+        for list in RUNTIMES {
+            scope.spawn(|| {
+                for (variable_name, features, folder) in list {
+                    match build_blob::build(&rt, &target_dir.join(folder), features) {
+                        Ok(blob) => println!("cargo::rustc-env={variable_name}={}", blob.display()),
+                        Err(e) => fail(&e),
+                    }
+                }
+            });
         }
-    }
+    });
     // Another name than the variable that is read: cargo gives this one to the tests that it runs, and a cargo that such a test starts would
     // take it for a change, and build everything again.
     println!("cargo::rustc-env=BLIZZARD_BUILT_FROM={}", commit(&manifest_dir));
-    let out = PathBuf::from(variable("OUT_DIR"));
     build_client::build(&manifest_dir, &out.join("client"));
     if let Err(e) = build_workload::build(&manifest_dir, &out) {
         fail(&e);

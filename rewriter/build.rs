@@ -44,7 +44,7 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("blizzard-rt");
     thread::scope(|scope| {
-        for list in RUNTIMES {
+        for list in &RUNTIMES {
             scope.spawn(|| {
                 for (variable_name, features, folder) in list {
                     match build_blob::build(&rt, &target_dir.join(folder), features) {

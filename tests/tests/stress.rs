@@ -33,7 +33,7 @@ fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
 fn races_on_the_runtime_are_sequentially_consistent() {
     for (nodes, seed, access) in [("2", "1", "tests"), ("3", "2", "guard"), ("4", "3", "tests"), ("4", "4", "guard")] {
         // So many rounds, and not as many as fit into a time: a busy machine gets through one.
-        let (succeeded, totals) = stress(&["-n", nodes, "--seed", seed, "--rounds", "12", "--access", access]);
+        let (succeeded, totals) = stress(&["-n", nodes, "--seed", seed, "--rounds", "6", "--access", access]);
         assert!(succeeded && totals["finding"].is_null(), "{totals:#}");
         for counter in ["accesses", "loads", "stores", "exchanges", "read_misses", "upgrades", "invalidations_received"]
         {

@@ -43,11 +43,12 @@ fn main() {
     // The same for all profiles, which have the same runtimes: <target>/<profile>/build/<package>/out.
     let out = PathBuf::from(variable("OUT_DIR"));
     let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("blizzard-rt");
+    let (rt, target_dir) = (&rt, &target_dir);
     thread::scope(|scope| {
         for list in &RUNTIMES {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 for (variable_name, features, folder) in list {
-                    match build_blob::build(&rt, &target_dir.join(folder), features) {
+                    match build_blob::build(rt, &target_dir.join(folder), features) {
                         Ok(blob) => println!("cargo::rustc-env={variable_name}={}", blob.display()),
                         Err(e) => fail(&e),
                     }

@@ -53,7 +53,7 @@ static inline void bz_parmacs_create(void (*fn)(void), long nodes) {
 static inline void bz_parmacs_wait_for_end(long nodes) { bz_wait_for_created((unsigned)nodes); }
 
 /* Most nodes of a run. */
-#define BZ_PARMACS_NODES 64
+#define BZ_PARMACS_NODES 1024
 
 /* A condition variable, in shared memory: the nodes that wait, in the order of their coming, and an event for each node that has ever waited. */
 typedef struct {

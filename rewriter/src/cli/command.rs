@@ -398,8 +398,8 @@ mod tests {
             ("run -V", ["'-V' stands in front of the command", "tip"]),
             ("run -n ./prog", ["comes first, as in: -n 2 -- ./prog", "'./prog'"]),
             ("run --nodes prog", ["comes first, as in: -n 2 -- prog", "'prog'"]),
-            ("run -n -1 -- ./prog", ["'-1' for '--nodes", "1 to 64"]),
-            ("run -n=-1 -- ./prog", ["'-1' for '--nodes", "1 to 64"]),
+            ("run -n -1 -- ./prog", ["'-1' for '--nodes", "1 to 1024"]),
+            ("run -n=-1 -- ./prog", ["'-1' for '--nodes", "1 to 1024"]),
         ] {
             let text = parse(&format!("blizzard {line}")).expect_err(line).to_string();
             assert!(parts.iter().all(|part| text.contains(part)), "{line}: {text}");
@@ -448,9 +448,9 @@ mod tests {
         for (line, part) in [
             ("blizzard", "Usage"),
             ("blizzard run", "PROG"),
-            ("blizzard run -n 0 -- true", "1 to 64"),
-            ("blizzard run -n 65 -- true", "1 to 64"),
-            ("blizzard run -n four -- true", "1 to 64"),
+            ("blizzard run -n 0 -- true", "1 to 1024"),
+            ("blizzard run -n 1025 -- true", "1 to 1024"),
+            ("blizzard run -n four -- true", "1 to 1024"),
             ("blizzard run -q -v -- true", "cannot be used with"),
             ("blizzard rewrite a -o b --checks some", "all, loads, stores, none"),
             ("blizzard rewrite a -o b --poll never", "backedge, none"),

@@ -101,8 +101,8 @@ fn misuse_is_status_2_and_names_the_option() {
         assert_eq!((out.as_str(), status), ("", 2), "{args:?}: {err}");
         assert!(err.starts_with("blizzard: "), "{args:?}: {err}");
     }
-    let (_, err, _) = bench.run(&["run", "-n", "65", "--", "./prog"]);
-    assert!(err.contains("1 to 64"), "{err}");
+    let (_, err, _) = bench.run(&["run", "-n", "1025", "--", "./prog"]);
+    assert!(err.contains("1 to 1024"), "{err}");
 }
 
 fn the_output_runs_and_keeps_the_permissions() {

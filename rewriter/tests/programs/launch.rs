@@ -404,8 +404,8 @@ fn addresses_are_the_same_on_all_nodes() {
 fn a_wrong_number_of_nodes_and_a_missing_program_are_errors() {
     let run = |nodes| launcher::run(Path::new("/bin/true"), &[], &LaunchOptions { nodes, ..LaunchOptions::default() });
     // Neither starts anything, so no process of its own is needed.
-    assert!(run(0).unwrap_err().what.contains("1 to 64"));
-    assert!(run(65).unwrap_err().what.contains("1 to 64"));
+    assert!(run(0).unwrap_err().what.contains("1 to 1024"));
+    assert!(run(1025).unwrap_err().what.contains("1 to 1024"));
     let output = launcher(2, false, &["/nonexistent/program"]).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(err.contains("cannot start node 0: /nonexistent/program"), "{err}");

@@ -9,6 +9,7 @@ use crate::launch::options::LaunchOptions;
 use crate::launch::region::RegionFile;
 use crate::launch::sys;
 use crate::store::cache::Cache;
+use blizzard_contract::MAX_NODES;
 use clap::Args;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -205,7 +206,7 @@ fn limits() -> Vec<Finding> {
         0..256 => {
             note("open files", format!("{files}: the launcher needs two for each node and some more (`ulimit -n`)"))
         }
-        _ => good("open files", "enough for 64 nodes"),
+        _ => good("open files", format!("enough for {} nodes", ((files - 64) / 2).min(MAX_NODES as u64))),
     });
     let size = getrlimit(Resource::Fsize).current;
     all.push(match size {

@@ -285,7 +285,7 @@ mod tests {
             ("f block=100", "r:1: block=100: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"),
             ("\nf block=8192", "r:2: block=8192: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"),
             ("f homes=node:2", "r:1: homes=node:2: the run has 2 node(s), numbered from 0"),
-            ("f homes=node:64", "r:1: homes=node:64: a run has at most 64 nodes"),
+            ("f homes=node:1024", "r:1: homes=node:1024: a run has at most 1024 nodes"),
             ("f protocol=stach", "(is stache meant?)"),
             (
                 "f protocol=reduce:sun:f64",

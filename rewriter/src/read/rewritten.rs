@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn options_are_read_back() {
         let mut info = MODULE_MAGIC.to_ne_bytes().to_vec();
-        info.extend((module_flags::CHECK_STORES | module_flags::COUNTING).to_ne_bytes());
+        info.extend((module_flags::CHECK_STORES | module_flags::COUNTING | module_flags::MANY_NODES).to_ne_bytes());
         let flags = rewritten_with(&with_section(INFO_SECTION, &info)).unwrap();
         let expected = ModuleFlags {
             guard: false,
@@ -197,6 +197,7 @@ mod tests {
             polls: false,
             counting: true,
             blocks: false,
+            many_nodes: true,
             libraries: true,
         };
         assert_eq!(flags, expected);

@@ -241,6 +241,7 @@ mod tests {
             exports: false,
             words: false,
             as_shared: true,
+            many_nodes: false,
             fuel: Some(7),
         };
         for options in [Options::default(), other, Options { across: false, ..Options::default() }] {
@@ -254,6 +255,9 @@ mod tests {
             assert_eq!((back.options, &back.learnt, &back.key), (options, &knows.learnt, &knows.key));
             assert!(knows.folder() != cached.folder());
         }
+        // Runs of any number of nodes share their libraries.
+        let many = Options { many_nodes: true, ..Options::default() };
+        assert_eq!(Cached::new(Cache::at(folder.path()), many).unwrap().key, cached(folder.path()).key);
         let error = Cached::of_key(Cache::at(folder.path()), "0123").unwrap_err();
         assert!(error.help.unwrap().contains("again"));
     }

@@ -15,7 +15,7 @@ fn imports_point_up_the_list() {
 const MAY_KNOW_MAX_NODES: [(&str, &str); 3] = [
     ("contract/src/limits", "declares it"),
     ("protocol/src/ids", "the words of a set"),
-    ("src/memory/region", "looks at the number of nodes of the run"),
+    ("src/process/process", "looks at the number of nodes of the run"),
 ];
 
 /// The files of runtime, contract and protocols that know it: path below the crate's folder. `with`: a line more in one of them.

@@ -13,7 +13,7 @@ use blizzard_contract::{
     self as contract, BrokenPromise, CONTEXT_BYTES, Counter, CrashRecord, LOWER_ARENAS, RegionHeader, SLOT_BYTES,
     SharedContext, WaitRecord,
 };
-use blizzard_protocol::ids::{NodeId, RUN_NODES};
+use blizzard_protocol::ids::{NAMED_NODES, NodeId};
 use blizzard_protocol::port::ProtocolId;
 use core::fmt;
 use core::mem::{offset_of, size_of};
@@ -55,7 +55,7 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if header.magic != contract::REGION_MAGIC {
         return Err("it does not begin with the magic number");
     }
-    if nodes == 0 || nodes > RUN_NODES as u64 {
+    if nodes == 0 || nodes > NAMED_NODES as u64 {
         return Err("the number of nodes is out of range");
     }
     if header.total_bytes > file_bytes {
@@ -529,7 +529,7 @@ mod tests {
             ("staging areas", |h| h.stage_off = h.total_bytes),
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
-            ("number of nodes", |h| h.nodes = RUN_NODES as u32 + 1),
+            ("number of nodes", |h| h.nodes = NAMED_NODES as u32 + 1),
             ("shorter", |h| h.total_bytes = 1 << 40),
             ("ring is wrong", |h| h.ring_slots = 100),
             ("ring is wrong", |h| h.ring_bytes += 64),

@@ -28,7 +28,7 @@ use crate::process::host::CallHost;
 use crate::process::own_stack;
 use crate::transport::control;
 use blizzard_contract::{self as contract, Counter, RegionHeader};
-use blizzard_protocol::ids::NodeId;
+use blizzard_protocol::ids::{NodeId, RUN_NODES};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -360,6 +360,9 @@ unsafe fn start_single(region: Option<(i32, &Region)>) {
 unsafe fn start_launched(boot: Boot) {
     let region = or_fail(Region::map(boot.fd));
     let header = *region.header();
+    if header.nodes as usize > RUN_NODES {
+        fail(format_args!("the program was rewritten for at most {RUN_NODES} nodes, and the run has {}", header.nodes));
+    }
     let me = match NodeId::new(boot.node).filter(|_| boot.node < header.nodes) {
         Some(me) => me,
         None => fail(format_args!("the launcher calls this node {} of {}", boot.node, header.nodes)),

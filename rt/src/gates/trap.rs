@@ -5,7 +5,7 @@
 //! pointer in the signal frame, the program's own handler, or the program's end.
 //! **Invariants**: the handler takes no lock, so any number of threads may trap at once; it runs on the alternate
 //! stack if the program has one, nests, and returns through the runtime's own restorer. A trap byte takes nothing of the program's stack, where coroutines may have no
-//! room, unless it leads to where several blocks must be made accessible.
+//! room, unless it leads to where several blocks must be made accessible. Of the program's alternate stack, if it has one, it takes a frame.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
 use crate::kernel::sys::{self, KernelSigaction};

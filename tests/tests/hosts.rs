@@ -455,7 +455,7 @@ fn bad_lists_of_hosts_are_refused() {
     let file = file.to_str().unwrap();
     for (options, part) in [
         (&["--hosts", "a:2,a"][..], "--hosts: a is named twice"),
-        (&["--hosts", "a:40,b:40"], "more nodes than the 64"),
+        (&["--hosts", "a:1000,b:40"], "more nodes than the 1024"),
         (&["--hosts", ""], "a host without a name"),
         (&["--hostfile", file], ":2: \"x\" is not a number of nodes"),
         (&["--hostfile", "/absent"], "/absent: the host file cannot be read"),

@@ -157,10 +157,10 @@ mod tests {
         let fine = read("# all\n\na\nb:3 # the big one\nc slots=2 max_slots=4\n").unwrap();
         assert_eq!(fine, list(&[("a", 0..1), ("b", 1..4), ("c", 4..6)]));
         for (text, error) in [
-            ("a\nb:0\n", "F:2: \"0\" is not a number of nodes from 1 to 64"),
+            ("a\nb:0\n", "F:2: \"0\" is not a number of nodes from 1 to 1024"),
             ("a\n\na\n", "F:3: a is named twice"),
             ("a slot=3\n", "F:1: \"slot=3\" is not understood"),
-            ("a:40\nb:25\n", "F:2: more nodes than the 64"),
+            ("a:1000\nb:25\n", "F:2: more nodes than the 1024"),
             ("# none\n", "F: no host is named"),
             ("a;rm\n", "F:1: \"a;rm\" is not the name of a host"),
         ] {
@@ -176,7 +176,7 @@ mod tests {
             ("", "without a name"),
             ("a,,b", "without a name"),
             ("a:x", "\"x\" is not a number"),
-            ("a:65", "\"65\" is not a number"),
+            ("a:1025", "\"1025\" is not a number"),
             ("-o:2", "\"-o\" is not the name"),
             ("a:2,a:2", "a is named twice"),
             ("a:60,b:5", "more nodes"),

@@ -179,7 +179,7 @@ mod tests {
             ("a:1025", "\"1025\" is not a number"),
             ("-o:2", "\"-o\" is not the name"),
             ("a:2,a:2", "a is named twice"),
-            ("a:60,b:5", "more nodes"),
+            ("a:1000,b:25", "more nodes"),
         ] {
             let error = HostList::parse(text).unwrap_err().to_string();
             assert!(error.starts_with("--hosts: ") && error.contains(part), "{text:?}: {error}");

@@ -168,7 +168,8 @@ fn finds_each_changed_field_of_the_module_info() {
         for place in places {
             let step = if p.original.len() > 1 << 19 { 13 } else { 1 };
             for field in (0..ModuleInfo::WORDS).step_by(step) {
-                for byte in [0, 1, 3] {
+                // How many nodes the runtime serves (the flag MANY_NODES) it looks at itself.
+                for byte in [0, 1, 3].into_iter().filter(|&byte| (field, byte) != (1, 1)) {
                     let at = place + 8 * field + byte;
                     let found = reasons(p, true, |f| f[at] ^= 1);
                     assert!(!found.is_empty(), "byte {byte} of field {field} at {place:#x}");

@@ -133,8 +133,6 @@ pub struct TempestOptions {
     pub pages: u64,
     /// Bulk data may be copied from one process to another directly.
     pub direct_bulk: bool,
-    /// It may go through memory that both have.
-    pub staged_bulk: bool,
 }
 
 impl Default for TempestOptions {
@@ -144,7 +142,6 @@ impl Default for TempestOptions {
             buffer_bytes: contract::TEMPEST_BUFFER_DEFAULT_BYTES,
             pages: contract::USER_BYTES / contract::tempest::PAGE_BYTES,
             direct_bulk: true,
-            staged_bulk: true,
         }
     }
 }
@@ -153,8 +150,7 @@ impl TempestOptions {
     pub(super) fn write_to(&self, header: &mut contract::RegionHeader) {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         header.tempest_flags = flag(self.debug, contract::tempest_flags::DEBUG)
-            | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK)
-            | flag(!self.staged_bulk, contract::tempest_flags::NO_STAGED_BULK);
+            | flag(!self.direct_bulk, contract::tempest_flags::NO_DIRECT_BULK);
         header.tempest_buffer_bytes = self.buffer_bytes;
         header.tempest_pages = self.pages;
     }

@@ -1,6 +1,7 @@
 //! What travels between two hosts: a batch of messages.
 //!
-//! Input and output: messages of nodes, and how many of each pair have arrived. All numbers are little-endian.
+//! Input and output: messages of nodes, and how many of each pair have arrived. All numbers are little-endian. Some messages tell of bytes in their sender's staging
+//! area ([`area_bytes`]). These travel behind the batch, in their order: neither end copies them into the batch or out of it.
 //!
 //! ```text
 //! byte   0  16 bytes  the run's secret
@@ -13,9 +14,10 @@
 //!        …       messages of 64 or 128 bytes: u16 sender, u16 receiver, u32 incarnation; the words of the slot's first line; the data, if there are any
 //! ```
 //!
-//! **Invariant**: of a batch that is refused nothing is used.
+//! **Invariants**: of a batch that is refused nothing is used; what travels with a batch is one range of the area of one node of the sending host.
 
 use blizzard_protocol::ids::BLOCK_WORDS;
+use blizzard_rt::messages::area::area_bytes;
 use blizzard_rt::transport::message::{HEAD_WORDS, LINE_BYTES, Message};
 use std::ops::Range;
 
@@ -30,6 +32,8 @@ const RECEIPT_BYTES: usize = 8;
 pub const MESSAGE_BYTES: usize = 2 * LINE_BYTES as usize;
 /// Most bytes of a batch.
 pub const BATCH_BYTES: usize = 16 << 10;
+/// Most bytes of one that bytes of an area travel with: each network has room for so many in front of data.
+pub const HEAD_BYTES: usize = 512;
 
 /// Two nodes: who sends, and who receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +49,36 @@ pub struct Receipt {
     pub arrived: u32,
 }
 
+/// Bytes of the staging area of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AreaRange {
+    pub node: u16,
+    pub range: Range<u64>,
+}
+
+impl AreaRange {
+    /// How many they are.
+    pub const fn bytes(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// With those that a message of a node tells of. None: they do not follow at once.
+    fn extended(area: Option<AreaRange>, node: u16, more: Range<u64>) -> Option<AreaRange> {
+        match area {
+            None => Some(AreaRange { node, range: more }),
+            Some(area) if area.node == node && area.range.end == more.start => {
+                Some(AreaRange { node, range: area.range.start..more.end })
+            }
+            Some(_) => None,
+        }
+    }
+}
+
 /// A batch while it is written.
 #[derive(Debug)]
 pub struct BatchWriter {
     bytes: Vec<u8>,
+    area: Option<AreaRange>,
     receipts: u16,
     messages: u16,
 }
@@ -61,12 +91,12 @@ impl BatchWriter {
         bytes.extend_from_slice(&host.to_le_bytes());
         bytes.extend_from_slice(&[0; 6]);
         bytes.extend_from_slice(&number.to_le_bytes());
-        BatchWriter { bytes, receipts: 0, messages: 0 }
+        BatchWriter { bytes, area: None, receipts: 0, messages: 0 }
     }
 
     /// Whether another receipt or message, of any length, has room.
     pub fn has_room(&self) -> bool {
-        self.bytes.len() + MESSAGE_BYTES <= BATCH_BYTES
+        self.bytes.len() + MESSAGE_BYTES <= if self.area.is_some() { HEAD_BYTES } else { BATCH_BYTES }
     }
 
     /// Whether it holds nothing.
@@ -87,8 +117,16 @@ impl BatchWriter {
         self.receipts += 1;
     }
 
-    /// Adds a message.
-    pub fn message(&mut self, pair: Pair, message: &Message) {
+    /// Adds a message; false, and nothing is added, if the bytes that it tells of must go with another batch.
+    #[must_use]
+    pub fn message(&mut self, pair: Pair, message: &Message) -> bool {
+        if let Some(range) = area_bytes(message) {
+            let all = AreaRange::extended(self.area.clone(), pair.from, range);
+            if all.is_none() || self.bytes.len() + MESSAGE_BYTES > HEAD_BYTES {
+                return false;
+            }
+            self.area = all;
+        }
         self.pair(pair);
         self.bytes.extend_from_slice(&message.incarnation.to_le_bytes());
         let data = if message.length == 0 { &[][..] } else { &message.data[..] };
@@ -96,13 +134,14 @@ impl BatchWriter {
             self.bytes.extend_from_slice(&word.to_le_bytes());
         }
         self.messages += 1;
+        true
     }
 
-    /// The bytes to send.
-    pub fn finish(mut self) -> Vec<u8> {
+    /// The bytes to send, and what travels with them.
+    pub fn finish(mut self) -> (Vec<u8>, Option<AreaRange>) {
         self.bytes[18..20].copy_from_slice(&self.messages.to_le_bytes());
         self.bytes[20..22].copy_from_slice(&self.receipts.to_le_bytes());
-        self.bytes
+        (self.bytes, self.area)
     }
 }
 
@@ -113,7 +152,7 @@ pub enum BatchRefusal {
     Stranger,
     /// It is of no host of the run but this one, or its number is not the next one.
     Sender,
-    /// It is shorter or longer than it says, or has a length that no message has.
+    /// It is shorter or longer than it says, or has a length that no message has; or so is what travels with it.
     Form,
     /// It speaks for nodes of other hosts, or to nodes that are not here.
     Nodes,
@@ -140,6 +179,8 @@ pub struct Expected<'a> {
 pub struct Batch<'a> {
     /// The host that has sent it.
     pub host: usize,
+    /// What travels with it.
+    pub area: Option<AreaRange>,
     receipts: &'a [u8],
     messages: &'a [u8],
 }
@@ -174,27 +215,32 @@ fn message_bytes(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<'a> Batch<'a> {
-    /// Looks whether all of it is what its sender may say.
+    /// One that [`Batch::read`] has admitted; none if it cannot have.
+    pub fn admitted(bytes: &'a [u8]) -> Option<Batch<'a>> {
+        let (head, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (receipts, messages) = rest.split_at_checked(usize::from(u16_at(head, 20)) * RECEIPT_BYTES)?;
+        Some(Batch { host: u16_at(head, 16).into(), area: None, receipts, messages })
+    }
+
+    /// Looks whether all of it is what its sender may say. So many bytes travel with it.
     ///
     /// # Errors
     /// It is not.
-    pub fn read(bytes: &'a [u8], expected: &Expected<'_>) -> Result<Batch<'a>, BatchRefusal> {
+    pub fn read(bytes: &'a [u8], with_it: usize, expected: &Expected<'_>) -> Result<Batch<'a>, BatchRefusal> {
         let differs = |secret: &[u8]| secret.iter().zip(expected.secret).fold(0, |all, (a, b)| all | (a ^ b)) != 0;
         if bytes.len() < HEADER_BYTES || differs(&bytes[..SECRET_BYTES]) {
             return Err(BatchRefusal::Stranger);
         }
         let host = usize::from(u16_at(bytes, 16));
-        let (Some(theirs), Some(ours)) = (expected.hosts.get(host), expected.hosts.get(expected.me)) else {
-            return Err(BatchRefusal::Sender);
-        };
-        if host == expected.me || expected.received.get(host) != Some(&u64_at(bytes, 24)) {
+        if host == expected.me || host >= expected.hosts.len() {
             return Err(BatchRefusal::Sender);
         }
-        let (messages, receipts) = (usize::from(u16_at(bytes, 18)), usize::from(u16_at(bytes, 20)));
-        let Some((receipts, mut rest)) = bytes[HEADER_BYTES..].split_at_checked(receipts * RECEIPT_BYTES) else {
-            return Err(BatchRefusal::Form);
-        };
-        let batch = Batch { host, receipts, messages: rest };
+        if expected.received.get(host) != Some(&u64_at(bytes, 24)) {
+            return Err(BatchRefusal::Sender);
+        }
+        let (theirs, ours) = (&expected.hosts[host], &expected.hosts[expected.me]);
+        let mut batch = Batch::admitted(bytes).ok_or(BatchRefusal::Form)?;
+        let (messages, mut rest) = (u16_at(bytes, 18), batch.messages);
         if batch.receipts().any(|r| !ours.contains(&r.pair.from) || !theirs.contains(&r.pair.to)) {
             return Err(BatchRefusal::Nodes);
         }
@@ -206,7 +252,13 @@ impl<'a> Batch<'a> {
             }
             rest = &rest[length..];
         }
-        if rest.is_empty() { Ok(batch) } else { Err(BatchRefusal::Form) }
+        for (pair, message) in batch.messages() {
+            if let Some(range) = area_bytes(&message) {
+                batch.area = Some(AreaRange::extended(batch.area.take(), pair.from, range).ok_or(BatchRefusal::Form)?);
+            }
+        }
+        let is_whole = rest.is_empty() && batch.area.as_ref().map_or(0, AreaRange::bytes) == with_it;
+        if is_whole { Ok(batch) } else { Err(BatchRefusal::Form) }
     }
 
     /// What has arrived there.
@@ -235,6 +287,8 @@ impl<'a> Batch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blizzard_contract::STAGE_PIECE_BYTES as PIECE;
+    use blizzard_rt::messages::kinds::id::{BLOCK_PUSHES, BULK_STAGED};
 
     const SECRET: Secret = [7; SECRET_BYTES];
 
@@ -249,13 +303,13 @@ mod tests {
         let mut batch = BatchWriter::new(vec![1, 2, 3], &SECRET, 1, 6);
         batch.receipt(Receipt { pair: Pair { from: 0, to: 3 }, arrived: u32::MAX });
         for n in 0..5 {
-            batch.message(Pair { from: 3, to: 1 }, &message(n));
+            assert!(batch.message(Pair { from: 3, to: 1 }, &message(n)));
         }
-        batch.finish()
+        batch.finish().0
     }
 
     fn read(bytes: &[u8]) -> Result<Batch<'_>, BatchRefusal> {
-        Batch::read(bytes, &Expected { secret: &SECRET, hosts: &[0..2, 2..4, 4..5], me: 0, received: &[0, 6, 0] })
+        Batch::read(bytes, 0, &Expected { secret: &SECRET, hosts: &[0..2, 2..4, 4..5], me: 0, received: &[0, 6, 0] })
     }
 
     #[test]
@@ -321,9 +375,54 @@ mod tests {
         let mut batch = BatchWriter::new(Vec::new(), &SECRET, 0, 0);
         assert!(batch.is_empty());
         while batch.has_room() {
-            batch.message(Pair { from: 0, to: 2 }, &message(0));
+            assert!(batch.message(Pair { from: 0, to: 2 }, &message(0)));
         }
-        let bytes = batch.finish();
+        let (bytes, _) = batch.finish();
         assert!(bytes.len() <= BATCH_BYTES && bytes.len() + MESSAGE_BYTES > BATCH_BYTES);
+    }
+
+    /// A piece of a transfer, or of what a flush pushes.
+    fn with_bytes(handler: u16, piece: u64, bytes: u64) -> Message {
+        Message { handler, addr: bytes, args: [piece, piece, 1], ..Message::default() }
+    }
+
+    #[test]
+    fn what_travels_with_a_batch_is_one_range_of_one_node() {
+        let pair = |from| Pair { from, to: 1 };
+        let mut batch = BatchWriter::new(Vec::new(), &SECRET, 1, 6);
+        assert!(batch.message(pair(2), &message(1)) && batch.message(pair(3), &with_bytes(BULK_STAGED, 4, PIECE)));
+        assert!(!batch.message(pair(2), &with_bytes(BULK_STAGED, 5, PIECE)), "of another node");
+        assert!(!batch.message(pair(3), &with_bytes(BULK_STAGED, 6, PIECE)), "not the next place");
+        assert!(batch.message(pair(3), &with_bytes(BULK_STAGED, 5, 12)));
+        assert!(!batch.message(pair(3), &with_bytes(BULK_STAGED, 6, 12)), "behind a piece that is not full");
+        let (bytes, area) = batch.finish();
+        let area = area.unwrap();
+        assert_eq!((area.node, area.bytes() as u64), (3, PIECE + 12));
+        let expected = Expected { secret: &SECRET, hosts: &[0..2, 2..4, 4..5], me: 0, received: &[0, 6, 0] };
+        let read = |with_it| Batch::read(&bytes, with_it, &expected).map(|batch| batch.area);
+        assert_eq!(read(area.bytes()), Ok(Some(area.clone())));
+        for other in [0, area.bytes() - 1, area.bytes() + 1] {
+            assert_eq!(read(other), Err(BatchRefusal::Form));
+        }
+        // The same with its second piece elsewhere.
+        let mut moved = bytes.clone();
+        let second = moved.len() - 64 + 8 + 24;
+        moved[second] = 9;
+        assert_eq!(Batch::read(&moved, area.bytes(), &expected).err(), Some(BatchRefusal::Form));
+    }
+
+    #[test]
+    fn a_batch_that_bytes_travel_with_is_short() {
+        let mut batch = BatchWriter::new(Vec::new(), &SECRET, 0, 0);
+        let pieces = (0..16).take_while(|&piece| {
+            batch.has_room() && batch.message(Pair { from: 0, to: 2 }, &with_bytes(BULK_STAGED, piece, PIECE))
+        });
+        assert!(pieces.count() > 4);
+        assert!(batch.finish().0.len() <= HEAD_BYTES);
+        let mut full = BatchWriter::new(Vec::new(), &SECRET, 0, 0);
+        while full.bytes.len() <= HEAD_BYTES {
+            assert!(full.message(Pair { from: 0, to: 2 }, &message(0)));
+        }
+        assert!(!full.message(Pair { from: 0, to: 2 }, &with_bytes(BLOCK_PUSHES, 3, 0)));
     }
 }

@@ -9,10 +9,10 @@
 //!
 //! **Invariants**: only this thread has the stand-ins' ends and the network; what is taken out of a ring is sent, and what has come is kept until its ring has room.
 
-use crate::batch::{Batch, BatchRefusal, BatchWriter, Expected, Pair, Receipt, Secret};
+use crate::batch::{AreaRange, Batch, BatchRefusal, BatchWriter, Expected, Pair, Receipt, Secret};
 use crate::bells::{self, Waker};
 use crate::ucx::library::Library;
-use crate::ucx::worker::Worker;
+use crate::ucx::worker::{Arrived, Fetch, WithIt, Worker};
 use crate::window::{Outgoing, ReceiveWindow, window};
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
@@ -41,6 +41,8 @@ const MOST_UNSENT: usize = 8;
 const LOOK_NS: u64 = 100_000_000;
 /// A host that is sent nothing else gets an empty batch so often.
 const BEAT_NS: u64 = 1_000_000_000;
+/// Yields before a sleep where there are fewer processors than threads.
+const CROWDED_YIELDS: u32 = 200;
 /// Looks in vain before nodes without polls are interrupted.
 const INTERRUPT_LOOKS: u32 = 8;
 /// How long the thread may take to say what is under way.
@@ -254,12 +256,33 @@ fn carry(
 struct Lane {
     /// The stand-in's end.
     ends: Ends,
+    /// What was taken out of it and has had no room in a batch.
+    taken: Option<Message>,
     /// From the node here, and to the node here.
     going: Pair,
     outgoing: Outgoing,
     incoming: ReceiveWindow,
     /// What has come and is not in the ring.
     held: VecDeque<Message>,
+}
+
+impl Lane {
+    /// Whether the node here has sent something.
+    fn is_ready(&self) -> bool {
+        self.taken.is_some() || self.ends.is_ready()
+    }
+
+    /// The next message of the node here.
+    fn take(&mut self) -> Option<Message> {
+        let mut message = Message::default();
+        self.taken.take().or_else(|| self.ends.receive_into(&mut message).then_some(message))
+    }
+}
+
+/// A batch that is what its sender may say, and what is being fetched for it.
+struct Pending {
+    bytes: Vec<u8>,
+    fetch: Option<Fetch>,
 }
 
 /// Another host.
@@ -275,11 +298,13 @@ struct Host {
     heard_ns: u64,
     has_been_heard: bool,
     is_lost: bool,
+    /// What has come and waits for what goes with it, or behind that.
+    pending: VecDeque<Pending>,
 }
 
 struct State<'a> {
     plan: &'a CarrierPlan,
-    worker: Worker,
+    region: Region,
     lanes: Vec<Lane>,
     hosts: Vec<Range<u16>>,
     peers: Vec<Host>,
@@ -299,6 +324,8 @@ struct State<'a> {
     /// The context pages of the nodes of other hosts.
     others: Vec<ContextPage>,
     counts: CarrierCounts,
+    /// Behind everything that holds offers.
+    worker: Worker,
 }
 
 impl<'a> State<'a> {
@@ -315,11 +342,13 @@ impl<'a> State<'a> {
                 let ends = unsafe { Ends::open(region, node(to), node(from)) };
                 peers[host].lanes.push(lanes.len());
                 let (outgoing, incoming) = (Outgoing::default(), ReceiveWindow::default());
-                lanes.push(Lane { ends, going: Pair { from, to }, outgoing, incoming, held: VecDeque::new() });
+                let going = Pair { from, to };
+                lanes.push(Lane { ends, taken: None, going, outgoing, incoming, held: VecDeque::new() });
             }
         }
         State {
             plan,
+            region: *region,
             worker,
             lanes,
             hosts: plan.hosts.clone(),
@@ -364,6 +393,8 @@ impl<'a> State<'a> {
     fn run(&mut self, orders: &Receiver<Order>, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(CarrierEvent)) {
         let threads = self.hosts[self.plan.me].len() as u32 + 1;
         let waiting = WaitSettings::new(threads, self.plan.processors);
+        // Where nodes want the processor that this thread spins on, it yields from the start, and for as long as an answer from another host takes.
+        let most_yields = if waiting.is_crowded() { CROWDED_YIELDS } else { waiting.yields };
         let (mut spins, mut yields) = (Spins::new(&waiting), Attempts::FRESH);
         let (mut looks, mut yielded, mut untimed) = (0, 0, LOOKS_UNTIMED);
         let mut is_connected = false;
@@ -387,7 +418,7 @@ impl<'a> State<'a> {
                     spins.answered(&waiting);
                 }
                 (looks, yielded) = (0, 0);
-            } else if looks < spins.now() {
+            } else if looks < spins.now() && !waiting.is_crowded() {
                 looks += 1;
                 std::hint::spin_loop();
                 if looks == INTERRUPT_LOOKS && self.plan.interrupts {
@@ -397,8 +428,12 @@ impl<'a> State<'a> {
                     spins.in_vain(&waiting);
                     looks = u32::MAX;
                 }
-            } else if yielded < waiting.yields && yields.may() {
+            } else if yielded < most_yields && yields.may() {
                 yielded += 1;
+                if yielded == 1 && waiting.is_crowded() && self.plan.interrupts {
+                    // It may have this thread's processor next, and compute for a time slice.
+                    self.interrupt_nodes();
+                }
                 let began = sys::cycles();
                 sys::sched_yield();
                 if sys::cycles().saturating_sub(began) < LONG_YIELD_CYCLES {
@@ -428,7 +463,7 @@ impl<'a> State<'a> {
         CarriedTraffic {
             sent: self.peers.iter().map(|host| sum(host, |lane| lane.outgoing.count())).collect(),
             arrived: self.peers.iter().map(|host| sum(host, |lane| lane.incoming.count())).collect(),
-            is_left: self.lanes.iter().any(|lane| lane.ends.is_ready()),
+            is_left: self.lanes.iter().any(Lane::is_ready),
         }
     }
 
@@ -442,9 +477,12 @@ impl<'a> State<'a> {
             let why = format!("the connection is broken: {}", self.worker.text(status));
             self.lose(self.host_of_peer[peer], why, tell);
         }
-        while let Some(bytes) = self.worker.receive() {
+        while let Some(arrived) = self.worker.receive() {
             busy = true;
-            self.take_in(&bytes);
+            self.take_in(arrived, tell);
+        }
+        for host in self.others() {
+            busy |= self.go_on_with(host, tell);
         }
         busy |= self.deliver_held();
         self.tell_nodes();
@@ -466,21 +504,80 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes a batch apart.
-    fn take_in(&mut self, bytes: &[u8]) {
-        let State { plan, hosts, received, lanes, peers, counts, holding, told, .. } = self;
+    /// Takes what has come, and fetches what goes with it. What comes behind that waits for it.
+    fn take_in(&mut self, arrived: Arrived, tell: &dyn Fn(CarrierEvent)) {
+        let State { plan, hosts, received, peers, counts, window, .. } = self;
         let expected = Expected { secret: &plan.secret, hosts, me: plan.me, received };
-        let batch = match Batch::read(bytes, &expected) {
-            Ok(batch) => batch,
+        let Arrived { bytes, with_it } = arrived;
+        let (host, area) = match Batch::read(&bytes, with_it.bytes(), &expected) {
+            Ok(batch) => (batch.host, batch.area),
             Err(refusal) => {
                 counts.refused[refusal as usize] += 1;
                 return;
             }
         };
-        let host = batch.host;
+        let from = &mut peers[host];
+        if from.pending.len() > from.lanes.len() * *window as usize + MOST_UNSENT {
+            // No carrier sends more than its windows while it does not hear what has arrived.
+            counts.refused[BatchRefusal::KINDS] += 1;
+            return;
+        }
         received[host] += 1;
         counts.batches_received += 1;
-        (peers[host].heard_ns, peers[host].has_been_heard) = (self.now_ns, true);
+        (from.heard_ns, from.has_been_heard) = (self.now_ns, true);
+        let fetch = match (with_it, area) {
+            (WithIt::Here(more), Some(area)) => {
+                // SAFETY: a range of the area of a node of the host that has sent it, as long as what has come. Nodes are told of it later.
+                unsafe { self.area(&area).copy_from_nonoverlapping(more.as_ptr(), more.len()) };
+                None
+            }
+            (WithIt::Offered(offer), Some(area)) => {
+                // SAFETY: as above; the region is never unmapped.
+                match unsafe { self.worker.fetch(offer, self.area(&area)) } {
+                    Ok(fetch) => Some(fetch),
+                    Err(why) => return self.lose(host, why, tell),
+                }
+            }
+            (_, None) => None,
+        };
+        if fetch.is_none() && self.peers[host].pending.is_empty() {
+            self.take_apart(&bytes);
+        } else {
+            self.peers[host].pending.push_back(Pending { bytes, fetch });
+        }
+    }
+
+    /// Goes on with what waits until all is there that goes with it.
+    fn go_on_with(&mut self, host: usize, tell: &dyn Fn(CarrierEvent)) -> bool {
+        let mut busy = false;
+        while !self.peers[host].is_lost
+            && let Some(next) = self.peers[host].pending.front()
+        {
+            match next.fetch.as_ref().map_or(Ok(true), |fetch| self.worker.has_fetched(fetch)) {
+                Ok(false) => break,
+                Err(why) => self.lose(host, why, tell),
+                Ok(true) => {
+                    busy = true;
+                    if let Some(Pending { bytes, .. }) = self.peers[host].pending.pop_front() {
+                        self.take_apart(&bytes);
+                    }
+                }
+            }
+        }
+        busy
+    }
+
+    /// First byte of a range of a node's area.
+    fn area(&self, area: &AreaRange) -> *mut u8 {
+        let node = NodeId::new(area.node.into()).expect("a node of the region");
+        self.region.stage(node).wrapping_add(area.range.start as usize)
+    }
+
+    /// Takes a batch apart that is what its sender may say.
+    fn take_apart(&mut self, bytes: &[u8]) {
+        let State { plan, hosts, lanes, peers, counts, holding, told, .. } = self;
+        let Some(batch) = Batch::admitted(bytes) else { return };
+        let host = batch.host;
         let here = hosts[plan.me].clone();
         let theirs = hosts[host].clone();
         let lane_of = |node_here: u16, node_there: u16| {
@@ -553,7 +650,7 @@ impl<'a> State<'a> {
         let State { plan, worker, lanes, peers, counts, window, .. } = self;
         let to = &mut peers[host];
         let is_due = |lane: &Lane| lane.incoming.must_tell(*window);
-        let is_ready = |lane: &Lane| lane.outgoing.may_send(*window) && lane.ends.is_ready();
+        let is_ready = |lane: &Lane| lane.outgoing.may_send(*window) && lane.is_ready();
         if !beat && !to.lanes.iter().any(|&number| is_due(&lanes[number]) || is_ready(&lanes[number])) {
             return Ok(false);
         }
@@ -571,22 +668,38 @@ impl<'a> State<'a> {
         let (count, first) = (to.lanes.len(), to.turn);
         for step in 0..count {
             let lane = &mut lanes[to.lanes[(first + step) % count]];
-            let mut message = Message::default();
-            while batch.has_room() && lane.outgoing.may_send(*window) && lane.ends.receive_into(&mut message) {
-                lane.outgoing.sent();
-                counts.messages_sent += 1;
-                batch.message(lane.going, &message);
-                message = Message::default();
+            let mut is_full = false;
+            while !is_full
+                && batch.has_room()
+                && lane.outgoing.may_send(*window)
+                && let Some(message) = lane.take()
+            {
+                if batch.message(lane.going, &message) {
+                    lane.outgoing.sent();
+                    counts.messages_sent += 1;
+                } else {
+                    lane.taken = Some(message);
+                    is_full = true;
+                }
             }
-            if !batch.has_room() {
-                to.turn = (first + step + 1) % count;
+            if is_full || !batch.has_room() {
+                to.turn = (first + step + usize::from(!is_full)) % count;
                 break;
             }
         }
         to.sent_ns = self.now_ns;
         self.sent[host] += 1;
         counts.batches_sent += 1;
-        worker.send(to.peer, batch.finish())?;
+        let peer = to.peer;
+        let (bytes, area) = batch.finish();
+        match area {
+            None => self.worker.send(peer, bytes)?,
+            Some(area) => {
+                let start = self.area(&area).cast_const();
+                // SAFETY: a range of an area of the region, which is never unmapped. Its node writes there again when the receiver has read it.
+                unsafe { self.worker.send_with(peer, bytes, (start, area.bytes())) }?;
+            }
+        }
         Ok(true)
     }
 
@@ -644,7 +757,7 @@ impl<'a> State<'a> {
         let may_go = |host: &Host| !host.is_lost;
         let ready = |&number: &usize| {
             let lane = &self.lanes[number];
-            lane.outgoing.may_send(self.window) && lane.ends.is_ready()
+            lane.outgoing.may_send(self.window) && lane.is_ready()
         };
         self.peers.iter().filter(|host| may_go(host)).any(|host| host.lanes.iter().any(ready))
     }

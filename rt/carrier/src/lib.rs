@@ -19,6 +19,8 @@
 //! | [`bells`] | being woken by nodes and by the agent |
 //! | [`carrier`] | the thread that carries |
 //!
+//! Some messages tell of bytes in their sender's staging area. These go with them, from the area in one host's region to the same place in the other's.
+//!
 //! **Invariants**: messages of a pair keep their order; a full ring holds back its pair only; what another host sends is compared with what it may send.
 #![deny(unsafe_code)]
 

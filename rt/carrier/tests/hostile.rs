@@ -67,9 +67,9 @@ fn honest(host: usize, number: u64, random: &mut Random) -> Vec<u8> {
         let data = if length == 0 { [0; 8] } else { [word; 8] };
         let message =
             Message { incarnation, handler, source, length, taken, addr: word, args: [word; 3], key: word, data };
-        batch.message(pair(random), &message);
+        let _ = batch.message(pair(random), &message);
     }
-    batch.finish()
+    batch.finish().0
 }
 
 /// Something wrong with a batch; now and then nothing.
@@ -127,7 +127,7 @@ fn rubbish_reaches_nobody() {
     carrier.connect(vec![Vec::new(), workers[0].address().unwrap(), workers[1].address().unwrap()]);
     let mut random = Random(0x5eed_0f27);
     for w in 0..2 {
-        let first = BatchWriter::new(Vec::new(), &SECRET, w as u16 + 1, 0).finish();
+        let (first, _) = BatchWriter::new(Vec::new(), &SECRET, w as u16 + 1, 0).finish();
         workers[w].send(peers[w], first).unwrap();
     }
     let progress = |workers: &mut [Worker; 2]| {
@@ -148,7 +148,7 @@ fn rubbish_reaches_nobody() {
         let batch = honest(2, taken, &mut random);
         let batch = if round % 16 == 0 { batch } else { damaged(batch, &mut random) };
         let expected = Expected { secret: &SECRET, hosts: &HOSTS, me: 0, received: &[0, 1, taken] };
-        match Batch::read(&batch, &expected).map(|batch| batch.host) {
+        match Batch::read(&batch, 0, &expected).map(|batch| batch.host) {
             // Whoever has the secret can say that it is another host, which this one would then not hear any more.
             Ok(1) => continue,
             // Longer ones come another way, and are not looked at.
@@ -164,8 +164,8 @@ fn rubbish_reaches_nobody() {
     // The honest host is served behind all that.
     let mut batch = BatchWriter::new(Vec::new(), &SECRET, 1, 1);
     let message = Message { incarnation: 77, handler: 1, source: 2, key: 0xfeed, ..Message::default() };
-    batch.message(Pair { from: 2, to: 1 }, &message);
-    workers[0].send(peers[0], batch.finish()).unwrap();
+    assert!(batch.message(Pair { from: 2, to: 1 }, &message));
+    workers[0].send(peers[0], batch.finish().0).unwrap();
     let ring = |from: u64, to: u64| {
         let start = (header.rings_off + (from * u64::from(NODES) + to) * header.ring_bytes) as usize;
         start..start + header.ring_bytes as usize

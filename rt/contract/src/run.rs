@@ -110,18 +110,18 @@ pub const fn learnt_place(access: u64) -> u64 {
 pub mod tempest_flags {
     /// Tag changes are compared with table 2 of the Tempest specification.
     pub const DEBUG: u64 = 1;
-    /// Bulk data travels in messages, never by a copy from the other process's memory.
+    /// Bulk data goes through staging areas alone, never by a copy out of the other process's memory.
     pub const NO_DIRECT_BULK: u64 = 2;
-    /// Nor through a staging area: nodes of several hosts have no memory in common.
-    pub const NO_STAGED_BULK: u64 = 4;
 }
 
 /// [`RegionHeader::tempest_buffer_bytes`] unless the launcher says otherwise.
 pub const TEMPEST_BUFFER_DEFAULT_BYTES: u64 = 256 << 20;
 /// Bytes of bulk data that are copied at once through a staging area.
 pub const STAGE_PIECE_BYTES: u64 = 32 << 10;
-/// Pieces that a staging area has room for.
-pub const STAGE_PLACES: u64 = 16;
+/// Pieces that a staging area has room for. Between nodes of one host [`NEAR_PLACES`] are used: these fit into caches.
+pub const STAGE_PLACES: u64 = 64;
+/// How many of them are used in a run on one host.
+pub const NEAR_PLACES: u64 = 16;
 /// How many more follow for what flushes push.
 pub const PUSH_PLACES: u64 = 16;
 /// Bytes of a node's staging area: a page, and the pieces.

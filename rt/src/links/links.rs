@@ -221,7 +221,7 @@ impl Links {
 
     /// From here on pushes are collected.
     pub fn begin_flush(&mut self) {
-        self.pushes.begin(&self.region);
+        self.pushes.begin();
     }
 
     /// What is collected goes; the caller waits for those who get it.

@@ -1,10 +1,10 @@
 //! What a flush pushes, many blocks to a message, through memory of both ends.
 //!
 //! Purpose: a flush sends thousands of blocks at once. The home writes them into its part of the region and tells each reader of a piece at a time. Input: blocks and
-//! data. Output: at the reader, the same. Where there is no such memory (several hosts), or no place left, blocks go as messages of their own.
+//! data. Output: at the reader, the same. Where no place is left, blocks go as messages of their own.
 //!
 //! ```text
-//! behind the staging area of the home, see crate::tempest::bulk: 16 places of 32 KiB, each of which is
+//! behind the pieces of bulk data in the home's staging area, see crate::tempest::bulk: 16 places of 32 KiB, each of which is
 //! 448 addresses (u64) | as many times 64 bytes
 //! ```
 //!
@@ -13,13 +13,13 @@
 use crate::kernel::own_memory::Slice;
 use crate::kernel::sys;
 use crate::memory::region::Region;
-use blizzard_contract::tempest_flags::NO_STAGED_BULK;
+use crate::messages::area::PUSH_BLOCKS;
 use blizzard_contract::{CONTEXT_BYTES, PUSH_PLACES, STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::{BLOCK_WORDS, Block, Data, NodeId};
 use core::arch::x86_64::{_mm_sfence, _mm_stream_si64};
 
 /// Blocks of one piece.
-pub const PIECE_BLOCKS: u64 = 448;
+pub const PIECE_BLOCKS: u64 = PUSH_BLOCKS;
 const ENTRY_BYTES: u64 = 8 + 8 * BLOCK_WORDS as u64;
 const _: () = assert!(PIECE_BLOCKS * ENTRY_BYTES <= STAGE_PIECE_BYTES && PIECE_BLOCKS.is_multiple_of(8));
 
@@ -51,10 +51,8 @@ impl Pushes {
     }
 
     /// From here on pushes are collected.
-    pub fn begin(&mut self, region: &Region) {
-        if region.header().tempest_flags & NO_STAGED_BULK == 0 {
-            self.used = 0;
-        }
+    pub fn begin(&mut self) {
+        self.used = 0;
     }
 
     /// No more blocks come.

@@ -106,7 +106,6 @@ kinds! {
     BULK_SEND BulkSend Any 0 Call;
     BULK_DONE BulkDone Any 0 Call;
     BULK_ASK BulkAsk Any 0 Call;
-    BULK_PIECE BulkPiece Any 64 Call;
     BULK_STAGED BulkStaged Any 0 Call;
     BULK_TAKEN BulkTaken Any 0 Call;
     SLICES Slices Any 0 Call;

@@ -3,3 +3,5 @@
 pub mod kinds;
 
 pub mod judge;
+
+pub mod area;

@@ -59,7 +59,6 @@ pub fn run(node: &mut Node, from: NodeId, message: &Message) {
         | id::BULK_SEND
         | id::BULK_DONE
         | id::BULK_ASK
-        | id::BULK_PIECE
         | id::BULK_STAGED
         | id::BULK_TAKEN => user_handlers::on_message(node, from, message),
         // Nothing that the judge believes, and nothing that this node sends to itself.

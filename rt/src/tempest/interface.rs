@@ -41,7 +41,7 @@ pub fn start() {
     }
     faults::start();
     timers::start();
-    channels::start(Bulk::new(settings.direct_bulk, settings.staged_bulk));
+    channels::start(Bulk::new(settings.direct_bulk));
     if process::nodes() == 1 {
         // SAFETY: the runtime has started.
         if let Err(e) = unsafe { crate::memory::segment::let_gathers_look() } {

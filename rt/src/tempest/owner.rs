@@ -28,7 +28,6 @@ pub static SETTINGS: PerNode<TempestSettings> = PerNode::new(&TURN);
 pub struct TempestSettings {
     pub debug: bool,
     pub direct_bulk: bool,
-    pub staged_bulk: bool,
     pub buffer_bytes: u64,
     pub pages: u64,
 }
@@ -38,7 +37,6 @@ impl TempestSettings {
     pub const DEFAULT: TempestSettings = TempestSettings {
         debug: false,
         direct_bulk: true,
-        staged_bulk: true,
         buffer_bytes: contract::TEMPEST_BUFFER_DEFAULT_BYTES,
         pages: contract::USER_BYTES >> contract::tempest::PAGE_SHIFT,
     };
@@ -47,7 +45,6 @@ impl TempestSettings {
         TempestSettings {
             debug: header.tempest_flags & contract::tempest_flags::DEBUG != 0,
             direct_bulk: header.tempest_flags & contract::tempest_flags::NO_DIRECT_BULK == 0,
-            staged_bulk: header.tempest_flags & contract::tempest_flags::NO_STAGED_BULK == 0,
             buffer_bytes: header.tempest_buffer_bytes,
             pages: header.tempest_pages,
         }

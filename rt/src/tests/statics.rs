@@ -19,7 +19,7 @@ pub struct Statics {
 
 impl Statics {
     pub fn new(settings: TempestSettings, nodes: u32) -> Statics {
-        let bulk = Box::into_raw(Box::new(Bulk::new(settings.direct_bulk, settings.staged_bulk)));
+        let bulk = Box::into_raw(Box::new(Bulk::new(settings.direct_bulk)));
         let pages = Box::into_raw(Box::new(PageTable::new(settings.pages).unwrap()));
         let messages = Box::into_raw(Box::new(Messages::new(nodes).unwrap()));
         let settings = Box::into_raw(Box::new(settings));

@@ -308,7 +308,7 @@ impl RunCommand {
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let table = table.map(Arc::new).unwrap_or_default();
         let mut options = LaunchOptions { rules: table, ..self.launch_options(hosts.nodes()) };
-        (options.tempest.direct_bulk, options.tempest.staged_bulk) = (false, false);
+        options.tempest.direct_bulk = false;
         let (command, guard) = (self.program.command.clone(), flags.guard);
         let setup = Setup { hosts, starter, agent, files, command, options, guard };
         Ok(Shipped { setup, flags, stats, rules })

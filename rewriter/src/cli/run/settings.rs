@@ -42,7 +42,7 @@ pub(crate) struct MemorySettings {
     /// tempest.h: most user-managed pages of one node
     #[arg(long, value_name = "PAGES", value_parser = whole::<u64>(0..=u64::MAX), default_value_t = contract::USER_BYTES / contract::tempest::PAGE_BYTES)]
     tempest_pages: u64,
-    /// tempest.h: send bulk data in messages, as where the kernel lets no process copy from another
+    /// tempest.h: bulk data is never copied by one process out of another, as where the kernel forbids it
     #[arg(long)]
     tempest_no_direct_bulk: bool,
 }

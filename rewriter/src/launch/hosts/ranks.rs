@@ -385,9 +385,8 @@ fn header_here(common: &[u8], hosts: &[Host], me: usize) -> Result<RegionHeader>
     let mut header = RegionHeader::from_bytes(bytes);
     let carriers = u32::from(hosts.len() > 1);
     if carriers != 0 {
-        // Bulk data in shared memory do not reach other hosts.
-        header.tempest_flags |=
-            blizzard_contract::tempest_flags::NO_DIRECT_BULK | blizzard_contract::tempest_flags::NO_STAGED_BULK;
+        // No process copies out of one of another host.
+        header.tempest_flags |= blizzard_contract::tempest_flags::NO_DIRECT_BULK;
     }
     let here = hosts[me].nodes.len() as u32 + carriers;
     header.cpus = if here <= carrier::processors_of_host() { header.nodes } else { 1 };

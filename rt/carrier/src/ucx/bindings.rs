@@ -95,7 +95,7 @@ pub const AM_HANDLER_PARAM_FIELD_CB: u64 = 1 << 2;
 pub const AM_HANDLER_PARAM_FIELD_ARG: u64 = 1 << 3;
 /// The callback gets whole messages.
 pub const AM_FLAG_WHOLE_MSG: u32 = 1 << 0;
-/// The data are not there: the sender offers them (`UCP_AM_RECV_ATTR_FLAG_RNDV`).
+/// The data are not there: the sender offers them (`UCP_AM_RECV_ATTR_FLAG_RNDV`), and they are fetched by `am_receive_data`.
 pub const AM_RECV_ATTR_FLAG_RNDV: u64 = 1 << 17;
 
 /// `ucp_am_recv_param_t`
@@ -189,6 +189,9 @@ functions! {
     /// Null, a status as a pointer, or a request.
     ep_close = "ucp_ep_close_nbx": fn(Endpoint, *const RequestParams) -> *mut c_void;
     am_send = "ucp_am_send_nbx": fn(Endpoint, c_uint, *const c_void, usize, *const c_void, usize, *const RequestParams) -> *mut c_void;
+    /// Null: they are there; a status as a pointer, or a request.
+    am_receive_data = "ucp_am_recv_data_nbx": fn(UcpWorker, *mut c_void, *mut c_void, usize, *const RequestParams) -> *mut c_void;
+    am_release_data = "ucp_am_data_release": fn(UcpWorker, *mut c_void);
     request_status = "ucp_request_check_status": fn(*mut c_void) -> Status;
     request_free = "ucp_request_free": fn(*mut c_void);
     status_string = "ucs_status_string": fn(Status) -> *const c_char;

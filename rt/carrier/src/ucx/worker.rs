@@ -1,7 +1,9 @@
 //! One host's end of the network.
 //!
-//! Purpose: [`Worker`] sends bytes to other hosts and receives from them. Input: bytes. Output: bytes, whole and in the order of sending, and which connections have
-//! broken. **Invariants**: nothing here blocks; what is being sent stays where it is until UCX is done with it; one thread uses a worker, the one that has made it.
+//! Purpose: [`Worker`] sends bytes to other hosts and receives from them. Input: bytes, and more that are to go with them from where they are. Output: bytes, whole and
+//! in the order of sending, and which connections have broken. What goes with them comes with them, or is offered, as UCX finds better: then it is fetched to where it
+//! belongs, and nobody copies it (UCX's rendezvous). **Invariants**: nothing here blocks; what is being sent stays where it is until UCX is done with it; one thread uses
+//! a worker, the one that has made it.
 //! Source: `ucp.h`.
 
 use crate::ucx::bindings::{
@@ -26,10 +28,71 @@ const MESSAGE: u32 = 0;
 /// How often the network is looked at, at the end, for connections that are still being closed.
 const CLOSING_LOOKS: u32 = 100_000;
 
+/// What another host has sent.
+#[derive(Debug)]
+pub struct Arrived {
+    pub bytes: Vec<u8>,
+    pub with_it: WithIt,
+}
+
+/// What goes with it.
+#[derive(Debug)]
+pub enum WithIt {
+    Here(Vec<u8>),
+    Offered(Offer),
+}
+
+impl WithIt {
+    /// How many bytes.
+    pub const fn bytes(&self) -> usize {
+        match self {
+            WithIt::Here(bytes) => bytes.len(),
+            WithIt::Offered(offer) => offer.bytes,
+        }
+    }
+}
+
+/// Bytes that are still with their sender. Dropped, it is refused.
+#[derive(Debug)]
+pub struct Offer {
+    bytes: usize,
+    /// UCX's, while the offer is neither taken nor refused.
+    data: *mut c_void,
+    worker: Handle,
+    refuse: unsafe extern "C" fn(Handle, *mut c_void),
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if !self.data.is_null() {
+            // SAFETY: what UCX has given for this, of a worker that outlives all offers.
+            unsafe { (self.refuse)(self.worker, self.data) };
+        }
+    }
+}
+
+/// Bytes that are being fetched.
+#[derive(Debug)]
+pub struct Fetch {
+    /// UCX's request; null: they came at once.
+    request: *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void),
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        if !self.request.is_null() {
+            // SAFETY: given back once, in whatever state: UCX then forgets it by itself.
+            unsafe { (self.free)(self.request) };
+        }
+    }
+}
+
 /// What UCX has told since it was asked last.
-#[derive(Default)]
 struct Inbox {
-    messages: VecDeque<Vec<u8>>,
+    worker: Handle,
+    refuse: unsafe extern "C" fn(Handle, *mut c_void),
+    messages: VecDeque<Arrived>,
     /// Peers whose connection has broken, and why.
     broken: Vec<(usize, Status)>,
     /// Messages of a form that no peer sends.
@@ -121,7 +184,9 @@ impl Worker {
             unsafe { (api.cleanup)(context) };
             return Err(text);
         }
-        let inbox = Box::<RefCell<Inbox>>::default();
+        let (messages, broken) = (VecDeque::new(), Vec::new());
+        let inbox = Inbox { worker: handle, refuse: api.am_release_data, messages, broken, strange: 0 };
+        let inbox = Box::new(RefCell::new(inbox));
         let argument = ptr::from_ref(&*inbox).cast_mut().cast::<c_void>();
         let worker = Worker { library, context, handle, inbox, peers: Vec::new(), _here: PhantomData };
         let params = AmHandlerParams {
@@ -226,20 +291,39 @@ impl Worker {
     /// # Errors
     /// UCX's: the connection is broken.
     pub fn send(&mut self, peer: usize, bytes: Vec<u8>) -> Result<(), String> {
-        let params = with_flags(AM_SEND_FLAG_EAGER);
-        let to = &mut self.peers[peer];
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
         // SAFETY: the buffer's memory stays where it is until the request is over.
-        let request = unsafe {
-            (self.library.functions.am_send)(
-                to.endpoint,
-                MESSAGE,
-                ptr::null(),
-                0,
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                &raw const params,
-            )
-        };
+        unsafe { self.send_parts(peer, bytes, (ptr::null(), 0), (start, length), AM_SEND_FLAG_EAGER) }
+    }
+
+    /// Sends, and more with it.
+    ///
+    /// # Errors
+    /// As [`Worker::send`].
+    ///
+    /// # Safety
+    /// `more` can be read as long as the worker lives. What of it changes before it has arrived arrives as anything.
+    pub unsafe fn send_with(&mut self, peer: usize, bytes: Vec<u8>, more: (*const u8, usize)) -> Result<(), String> {
+        let header = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: as above; the caller vouches for the rest.
+        unsafe { self.send_parts(peer, bytes, header, (more.0.cast(), more.1), 0) }
+    }
+
+    /// # Safety
+    /// Both parts stay readable until the request is over: inside `bytes`, or for good.
+    unsafe fn send_parts(
+        &mut self,
+        peer: usize,
+        bytes: Vec<u8>,
+        header: (*const c_void, usize),
+        data: (*const c_void, usize),
+        flags: u32,
+    ) -> Result<(), String> {
+        let params = with_flags(flags);
+        let to = &mut self.peers[peer];
+        let send = self.library.functions.am_send;
+        // SAFETY: the caller vouches for both parts.
+        let request = unsafe { send(to.endpoint, MESSAGE, header.0, header.1, data.0, data.1, &raw const params) };
         if request.is_null() {
             to.spare.push(bytes);
             Ok(())
@@ -258,8 +342,43 @@ impl Worker {
     }
 
     /// The next message.
-    pub fn receive(&mut self) -> Option<Vec<u8>> {
+    pub fn receive(&mut self) -> Option<Arrived> {
         self.inbox.borrow_mut().messages.pop_front()
+    }
+
+    /// Fetches what was offered.
+    ///
+    /// # Errors
+    /// UCX's: the connection is broken.
+    ///
+    /// # Safety
+    /// As many bytes as are offered can be written at `to` as long as the worker lives.
+    pub unsafe fn fetch(&mut self, mut offer: Offer, to: *mut u8) -> Result<Fetch, String> {
+        let api = self.library.functions;
+        let data = std::mem::replace(&mut offer.data, ptr::null_mut());
+        let params = with_flags(0);
+        // SAFETY: UCX's own offer, which is used once; the caller vouches for the place.
+        let request = unsafe { (api.am_receive_data)(self.handle, data, to.cast(), offer.bytes, &raw const params) };
+        if is_error(request) {
+            return Err(self.failed("receive", request as isize as Status));
+        }
+        Ok(Fetch { request, free: api.request_free })
+    }
+
+    /// Whether that has been fetched.
+    ///
+    /// # Errors
+    /// UCX's: the connection is broken.
+    pub fn has_fetched(&self, fetch: &Fetch) -> Result<bool, String> {
+        if fetch.request.is_null() {
+            return Ok(true);
+        }
+        // SAFETY: a request of UCX's that was not given back.
+        match unsafe { (self.library.functions.request_status)(fetch.request) } {
+            IN_PROGRESS => Ok(false),
+            OK => Ok(true),
+            status => Err(self.failed("receive", status)),
+        }
     }
 
     /// A peer whose connection has broken, and why.
@@ -317,6 +436,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let api = self.library.functions;
         let params = with_flags(EP_CLOSE_FLAG_FORCE);
+        self.inbox.borrow_mut().messages.clear();
         // SAFETY: each endpoint is closed once; requests are looked at until they are over and then given back.
         unsafe {
             for peer in &mut self.peers {
@@ -350,7 +470,7 @@ fn is_error(pointer: *mut c_void) -> bool {
 /// A message has come.
 unsafe extern "C" fn on_message(
     argument: *mut c_void,
-    _header: *const c_void,
+    header: *const c_void,
     header_length: usize,
     data: *mut c_void,
     length: usize,
@@ -359,19 +479,32 @@ unsafe extern "C" fn on_message(
     // SAFETY: the inbox, which outlives the worker; UCX's parameters are alive during the call.
     let (inbox, param) = unsafe { (&*argument.cast::<RefCell<Inbox>>(), &*param) };
     let mut inbox = inbox.borrow_mut();
-    if param.recv_attr & AM_RECV_ATTR_FLAG_RNDV != 0 || header_length != 0 {
+    let copied = |start: *const c_void, length: usize| {
+        if length == 0 {
+            return Vec::new();
+        }
+        // SAFETY: UCX says that so many bytes are there, until the callback returns.
+        unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
+    };
+    let is_offer = param.recv_attr & AM_RECV_ATTR_FLAG_RNDV != 0;
+    if header_length == 0 && is_offer {
         // Not fetched, so UCX drops it.
         inbox.strange += 1;
         return OK;
     }
-    let bytes = if length == 0 {
-        Vec::new()
+    if header_length == 0 {
+        let arrived = Arrived { bytes: copied(data, length), with_it: WithIt::Here(Vec::new()) };
+        inbox.messages.push_back(arrived);
+        return OK;
+    }
+    let bytes = copied(header, header_length);
+    let with_it = if is_offer {
+        WithIt::Offered(Offer { bytes: length, data, worker: inbox.worker, refuse: inbox.refuse })
     } else {
-        // SAFETY: UCX says that so many bytes are there, until the callback returns.
-        unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec()
+        WithIt::Here(copied(data, length))
     };
-    inbox.messages.push_back(bytes);
-    OK
+    inbox.messages.push_back(Arrived { bytes, with_it });
+    if is_offer { IN_PROGRESS } else { OK }
 }
 
 /// A connection has broken.

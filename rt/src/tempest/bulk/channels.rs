@@ -57,7 +57,7 @@ pub struct BulkSource {
 pub struct Destination {
     pub state: u8,
     pub src: u16,
-    /// The data comes in messages.
+    /// It cannot be copied, and the source has been asked to stage it.
     pub asking: bool,
     pub channel: u32,
     pub callback: u64,
@@ -67,8 +67,6 @@ pub struct Destination {
     /// The source's buffer, and how much has been taken.
     pub from: u64,
     pub done: u64,
-    /// End of the window that was asked for.
-    pub asked: u64,
     /// The source's number of the transfer, if it is staged, or 0; pieces taken; pieces that the source stages: all until the rest was claimed.
     pub number: u32,
     pub got: u64,
@@ -89,7 +87,7 @@ impl Destination {
         self.bytes.div_ceil(STAGE_PIECE_BYTES)
     }
 
-    /// Whether all pieces that the source stages are here, of a transfer that is not asked for.
+    /// Whether all pieces that the source stages are here.
     pub fn has_all_pieces(&self) -> bool {
         self.number == 0 || self.got == self.limit.min(self.pieces())
     }
@@ -132,14 +130,14 @@ pub struct Bulk {
     pub awaiting: u64,
     pub since: u64,
     pub staging: Option<Staging>,
+    /// Channels whose transfers wait until no other one is staged: [`crate::tempest::bulk::turns`].
+    pub waiting: KernelQueue<u64>,
     /// Number of the last transfer that was staged here.
     pub number: u32,
     /// Messages of the only node to itself.
     own: KernelQueue<Message>,
     /// The run forbids direct copies, or the kernel has refused them.
     pub refused: bool,
-    /// Both ends of a channel have the staging areas.
-    pub stages: bool,
 }
 
 /// Which end of a channel.
@@ -150,8 +148,8 @@ pub enum ChannelEnd {
 }
 
 impl Bulk {
-    /// Nothing yet. `direct`: data may be copied out of another process's memory; `staged`: it may go through the staging areas.
-    pub const fn new(direct: bool, staged: bool) -> Bulk {
+    /// Nothing yet. `direct`: data may be copied out of another process's memory.
+    pub const fn new(direct: bool) -> Bulk {
         Bulk {
             sources: KernelQueue::new(),
             destinations: KernelQueue::new(),
@@ -160,10 +158,10 @@ impl Bulk {
             awaiting: 0,
             since: 0,
             staging: None,
+            waiting: KernelQueue::new(),
             number: 0,
             own: KernelQueue::new(),
             refused: !direct,
-            stages: staged,
         }
     }
 

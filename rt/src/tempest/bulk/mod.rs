@@ -4,10 +4,10 @@
 //! destination's buffer, callbacks.
 //!
 //! Here: the endpoints of channels, and what the program says and hears. The source offers its buffer (BULK_SEND), and the destination says when it has all of it
-//! (BULK_DONE). In between the data goes one of three ways:
+//! (BULK_DONE). In between the data goes one of two ways:
 //! * `staged`: piece by piece through the source's staging area, while the source is in the runtime;
-//! * `direct`: copied out of the other process's memory, where the source computes, or stages another transfer;
-//! * `asked`: in messages, where the kernel forbids such copies.
+//! * `direct`: copied out of the other process's memory, where the source computes, or stages another transfer. Where such copies are forbidden, transfers wait
+//!   for the staging area: `turns`.
 //!
 //! Data goes where the buffer says, whatever the tags are; tags do not change.
 //!
@@ -24,8 +24,8 @@ pub mod channels;
 // Piece by piece through the staging area.
 pub mod staged;
 
-// In messages.
-pub mod asked;
+// One after the other through the staging area.
+pub mod turns;
 
 // Transfers from their offer to their end, and copies out of the other process's memory.
 pub mod transfer;

@@ -13,18 +13,20 @@ use crate::messages::kinds::id;
 use crate::process::host::CallHost;
 use crate::tempest::bulk::channels::{self, BULK, Bulk, Destination, Staging, complete, destination, reject};
 use crate::tempest::bulk::staging::Area;
+use crate::tempest::bulk::transfer;
 use crate::transport::message::Message;
 use crate::transport::stage;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;
 
 /// Pieces that a source stages with its offer, and after each that is taken.
-pub const FIRST_PIECES: u32 = 4;
+const FIRST_PIECES: u32 = 4;
 const NEXT_PIECES: u32 = 2;
+
 impl Bulk {
-    /// Begins to stage a transfer, if there are areas and no other one is under way; its number, or 0.
+    /// Begins to stage a transfer, if no other one is under way; its number, or 0.
     fn begin_staging(&mut self, channel: u64) -> u32 {
-        if !self.stages || self.staging.is_some() {
+        if self.staging.is_some() {
             return 0;
         }
         self.number = self.number.checked_add(1).unwrap_or(1);
@@ -44,8 +46,14 @@ pub fn begin(host: &mut CallHost<'_>, channel: u64) -> u32 {
     number
 }
 
+/// Stages the first pieces. A destination that can only wait for them, perhaps on another host, gets as many as have room.
+pub fn stage_first(host: &mut CallHost<'_>) {
+    let most = if BULK.with(|bulk| bulk.refused) { STAGE_PLACES as u32 } else { FIRST_PIECES };
+    stage(host, most);
+}
+
 /// Stages the next pieces of the transfer that is staged here, as far as there is room.
-pub fn stage(host: &mut CallHost<'_>, most: u32) {
+fn stage(host: &mut CallHost<'_>, most: u32) {
     let me = host.me();
     let Some(area) = host.node().map(|node| Area::of(&node.region, me)) else { return };
     let claims_nothing = host.node().is_some_and(|node| has_bug!(node, StagesWhatIsClaimed));
@@ -54,7 +62,7 @@ pub fn stage(host: &mut CallHost<'_>, most: u32) {
             let staging = bulk.staging.as_mut()?;
             let source = bulk.sources.get(staging.channel)?;
             let (piece, at) = (staging.put, staging.put * STAGE_PIECE_BYTES);
-            if at >= source.bytes || piece - staging.taken >= STAGE_PLACES {
+            if at >= source.bytes || piece - staging.taken >= area.places() {
                 return None;
             }
             let claimed = area.claim_next(staging.number, piece);
@@ -66,10 +74,10 @@ pub fn stage(host: &mut CallHost<'_>, most: u32) {
             let bytes = STAGE_PIECE_BYTES.min(source.bytes - at);
             // SAFETY: inside the buffer that the program offered and must leave alone until the callback.
             unsafe { area.put(piece, runtime_address(source.buffer + at) as u64, bytes) };
-            Some((NodeId::new(source.dest.into())?, [staging.channel, piece, staging.number.into()]))
+            Some((NodeId::new(source.dest.into())?, bytes, [staging.channel, piece, staging.number.into()]))
         });
-        let Some((to, args)) = next else { return };
-        channels::post(host, to, Message { handler: id::BULK_STAGED, args, ..Message::default() });
+        let Some((to, bytes, args)) = next else { return };
+        channels::post(host, to, Message { handler: id::BULK_STAGED, addr: bytes, args, ..Message::default() });
     }
 }
 
@@ -135,6 +143,11 @@ pub fn take_over(host: &mut CallHost<'_>) {
         for at in 0..bulk.destinations.len() {
             let Some(mut d) = bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
             let Some(src) = NodeId::new(d.src.into()) else { continue };
+            if !transfer::may_copy(host, src, d.from) {
+                // What was claimed could not be copied.
+                bulk.refused = true;
+                return;
+            }
             let claimed = Area::of(&region, src).claim_rest(d.number, d.pieces());
             stage::note(me, claimed.unwrap_or(u64::MAX - 1));
             if let Some(limit) = claimed.filter(|&limit| limit >= d.got) {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! claim (u64)     transfer's number << 32 | pieces that belong to the source; a line of its own
-//! 16 places of 32 KiB, of which piece k uses the k-th, modulo 16
+//! places of 32 KiB, of which piece k uses the k-th, modulo their number
 //! ```
 //!
 //! The source claims each piece before it copies it. A destination that waits for a source which does not get on claims all the rest at once
@@ -14,7 +14,8 @@
 //! Source: SDM volume 1, 12.10.3 (stores that bypass the caches, and their fence).
 
 use crate::memory::region::Region;
-use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
+use blizzard_contract::tempest_flags::NO_DIRECT_BULK;
+use blizzard_contract::{NEAR_PLACES, STAGE_PIECE_BYTES, STAGE_PLACES};
 use blizzard_protocol::ids::NodeId;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -28,12 +29,20 @@ const ALL: u64 = u32::MAX as u64;
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
     base: u64,
+    places: u64,
 }
 
 impl Area {
     /// The area of a node of this run.
     pub fn of(region: &Region, node: NodeId) -> Area {
-        Area { base: region.stage(node) as u64 }
+        // Another host is far away, and what is under way there must be more.
+        let places = if region.header().tempest_flags & NO_DIRECT_BULK == 0 { NEAR_PLACES } else { STAGE_PLACES };
+        Area { base: region.stage(node) as u64, places }
+    }
+
+    /// How many pieces have room.
+    pub const fn places(&self) -> u64 {
+        self.places
     }
 
     fn claim(&self) -> &AtomicU64 {
@@ -42,7 +51,7 @@ impl Area {
     }
 
     fn place(&self, piece: u64) -> u64 {
-        self.base + HEADER_BYTES + piece % STAGE_PLACES * STAGE_PIECE_BYTES
+        self.base + HEADER_BYTES + piece % self.places * STAGE_PIECE_BYTES
     }
 
     /// The source begins a transfer.

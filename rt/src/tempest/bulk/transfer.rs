@@ -1,7 +1,7 @@
 //! Bulk data by copies out of the other process's memory.
 //!
 //! Purpose: transfers whose source computes, or stages another one; and those of a node to itself. Input: destinations that are filling. Output: data
-//! in their buffers, a part per [`step`] so that other events do not wait for long. Where the kernel refuses (`process_vm_readv`), [`asked`] goes on.
+//! in their buffers, a part per [`step`] so that other events do not wait for long. Where the kernel refuses (`process_vm_readv`), the source stages them: [`turns`].
 
 use crate::kernel::sys::{self, Errno};
 use crate::memory::access_control::program::{kernel_address, runtime_address};
@@ -9,7 +9,7 @@ use crate::messages::kinds::id;
 use crate::process::host::CallHost;
 use crate::process::process;
 use crate::tempest::bulk::channels::{self, BULK, Destination, NO_LIMIT, complete, destination, reject, source};
-use crate::tempest::bulk::{asked, staged};
+use crate::tempest::bulk::{staged, turns};
 use crate::tempest::invocation::remind;
 use crate::tempest::pages::table;
 use crate::transport::message::Message;
@@ -41,7 +41,8 @@ pub fn step(host: &mut CallHost<'_>) -> bool {
             core::ptr::copy(runtime_address(d.from + d.done), runtime_address(d.buffer + d.done), bytes as usize)
         };
     } else if BULK.with(|bulk| bulk.refused) {
-        return asked::ask(host, at, d);
+        turns::ask(host, at, d);
+        return true;
     } else {
         let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
         // SAFETY: the program's own buffer, checked when it was given.
@@ -51,7 +52,8 @@ pub fn step(host: &mut CallHost<'_>) -> bool {
             Ok(()) => {}
             Err(Errno(libc::EPERM | libc::ENOSYS)) => {
                 BULK.with(|bulk| bulk.refused = true);
-                return asked::ask(host, at, d);
+                turns::ask(host, at, d);
+                return true;
             }
             Err(e) => process::fail(format_args!(
                 "cannot copy {bytes} bytes at {:#x} from the memory of node {} to {:#x}: {e}",
@@ -71,6 +73,15 @@ pub fn step(host: &mut CallHost<'_>) -> bool {
     }
     settle(host);
     true
+}
+
+/// Whether the kernel lets this node copy out of the memory of another one, where it has offered a buffer.
+pub fn may_copy(host: &mut CallHost<'_>, src: NodeId, from: u64) -> bool {
+    let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
+    let mut word = 0u32;
+    // SAFETY: room for the four bytes that each buffer begins with.
+    let copied = unsafe { sys::read_process(process, kernel_address(from), &raw mut word as u64, 4) };
+    !matches!(copied, Err(Errno(libc::EPERM | libc::ENOSYS)))
 }
 
 /// A buffer as section 3.4.1 wants it, or the end of the run.
@@ -121,7 +132,6 @@ pub fn set_destination(
             bytes,
             from: 0,
             done: 0,
-            asked: 0,
             number: 0,
             got: 0,
             limit: NO_LIMIT,
@@ -153,10 +163,11 @@ pub fn send(host: &mut CallHost<'_>, dest: NodeId, channel: i32, buffer: u64, by
         index
     });
     let number = if dest != host.me() && bytes != 0 { staged::begin(host, index) } else { 0 };
-    let args = [index, bytes, number.into()];
-    channels::post(host, dest, Message { handler: id::BULK_SEND, addr: buffer, args, ..Message::default() });
-    if number != 0 {
-        staged::stage(host, staged::FIRST_PIECES);
+    let must_wait = number == 0 && dest != host.me() && bytes != 0 && BULK.with(|bulk| bulk.refused);
+    if must_wait {
+        turns::wait(host, index);
+    } else {
+        turns::offer(host, dest, index, (buffer, bytes), number);
     }
     settle(host);
 }
@@ -185,8 +196,7 @@ pub fn deliver(host: &mut CallHost<'_>, from: NodeId, message: &Message) {
         id::BULK_SEND => offered(from, channel, a, message.addr, b),
         id::BULK_STAGED => staged::staged(host, from, channel, a, b),
         id::BULK_TAKEN => staged::taken(host, from, channel, a, b),
-        id::BULK_ASK => asked::asked(host, from, channel, a, b),
-        id::BULK_PIECE => asked::piece(host, from, channel, a, b, message),
+        id::BULK_ASK => turns::asked(host, from, channel),
         handler => {
             let known = BULK.with(|bulk| {
                 let found = bulk.sources.get(channel).filter(|s| s.state != source::FREE);
@@ -205,8 +215,9 @@ pub fn deliver(host: &mut CallHost<'_>, from: NodeId, message: &Message) {
                 true
             });
             if !known {
-                reject(host);
+                return reject(host);
             }
+            turns::go_on(host);
         }
     }
     remind();
@@ -219,13 +230,14 @@ fn offered(from: NodeId, channel: u64, bytes: u64, buffer: u64, number: u64) {
         let Some((at, mut d)) = bulk.find(from, channel) else {
             process::fail(format_args!("{what}, which has no destination here (Tempest 1.2.1, section 3.4.1)"));
         };
-        if d.state != destination::EMPTY {
+        let is_asked = d.state == destination::FILLING && d.asking && number != 0;
+        if d.state != destination::EMPTY && !is_asked {
             process::fail(format_args!("{what} before it was reset (Tempest 1.2.1, section 3.4.2)"));
         }
         if bytes != d.bytes {
             process::fail(format_args!("{what}, whose destination expects {} (Tempest 1.2.1, section 3.4.2)", d.bytes));
         }
-        (d.state, d.from, d.done, d.asked) = (destination::FILLING, buffer, 0, 0);
+        (d.state, d.from, d.done) = (destination::FILLING, buffer, 0);
         (d.asking, d.number, d.got, d.limit) = (false, number as u32, 0, NO_LIMIT);
         bulk.destinations.set(at, d);
         if d.number == 0 {

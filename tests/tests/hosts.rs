@@ -14,7 +14,7 @@ tests! {
     programs_give_the_same_answers_on_two_and_three_hosts,
     nodes_know_their_host_and_lines_are_whole,
     input_goes_to_node_0_and_statistics_come_from_all,
-    bulk_data_goes_in_messages,
+    bulk_data_arrives_on_another_host,
     rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
     a_node_that_fails_ends_the_run_on_all_hosts,
@@ -82,6 +82,7 @@ fn programs_give_the_same_answers_on_two_and_three_hosts() {
         ("examples/heat.c", &[][..], [&*two, &*one_each]),
         ("tests/cases/shared/counters.c", &[], [&*two, &*one_each]),
         ("tests/cases/shared/utilities.c", &[], [&*two, &*one_each]),
+        ("tests/cases/shared/update-random.c", &[], [&*two, &*one_each]),
     ] {
         let program = build(&network, source, &[]);
         for hosts in hosts {
@@ -144,7 +145,7 @@ fn input_goes_to_node_0_and_statistics_come_from_all() {
     }
 }
 
-fn bulk_data_goes_in_messages() {
+fn bulk_data_arrives_on_another_host() {
     let network = Network::with_ucx(2);
     let program = build(&network, "tests/tempest/bulk.c", &["-Itests/tempest"]);
     launch(&network, 1, &[], &program, &[]).success().unwrap();

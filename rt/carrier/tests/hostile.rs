@@ -1,12 +1,14 @@
-//! A host that has the run's secret and sends rubbish: what it may write to stays the rings of its own nodes, each refusal is counted, and the others go on.
+//! A host that has the run's secret and sends rubbish: what it may write to stays the rings and the staging areas of its own nodes, each refusal is counted, and the
+//! others go on.
 
 use blizzard_carrier::batch::{
-    BATCH_BYTES, Batch, BatchWriter, Expected, MESSAGE_BYTES, Pair, Receipt, SECRET_BYTES, Secret,
+    BATCH_BYTES, Batch, BatchWriter, Expected, HEAD_BYTES, MESSAGE_BYTES, Pair, Receipt, SECRET_BYTES, Secret,
 };
 use blizzard_carrier::carrier::{Carrier, CarrierEvent, CarrierPlan};
 use blizzard_carrier::ucx::library::Library;
 use blizzard_carrier::ucx::worker::Worker;
-use blizzard_contract::{CONTEXT_BYTES, RegionHeader};
+use blizzard_contract::{CONTEXT_BYTES, RegionHeader, STAGE_BYTES, STAGE_PIECE_BYTES};
+use blizzard_rt::messages::kinds::id::{BLOCK_PUSHES, BULK_STAGED};
 use blizzard_rt::transport::message::Message;
 use blizzard_test_harness::needs::need_file;
 use std::fs::File;
@@ -50,8 +52,15 @@ fn bytes(file: &File, header: &RegionHeader) -> Vec<u8> {
     all
 }
 
-/// A batch of the host, as an honest one would send it.
-fn honest(host: usize, number: u64, random: &mut Random) -> Vec<u8> {
+/// The staging areas of these nodes.
+fn areas(file: &File, header: &RegionHeader, nodes: Range<u16>) -> Vec<u8> {
+    let mut all = vec![0; nodes.len() * STAGE_BYTES as usize];
+    file.read_exact_at(&mut all, header.stage_off + u64::from(nodes.start) * STAGE_BYTES).unwrap();
+    all
+}
+
+/// A batch of the host, as an honest one would send it, and how many bytes go with it.
+fn honest(host: usize, number: u64, random: &mut Random) -> (Vec<u8>, usize) {
     let mut batch = BatchWriter::new(Vec::new(), &SECRET, host as u16, number);
     let pair =
         |random: &mut Random| Pair { from: HOSTS[host].start + random.below(2) as u16, to: random.below(2) as u16 };
@@ -69,7 +78,21 @@ fn honest(host: usize, number: u64, random: &mut Random) -> Vec<u8> {
             Message { incarnation, handler, source, length, taken, addr: word, args: [word; 3], key: word, data };
         let _ = batch.message(pair(random), &message);
     }
-    batch.finish().0
+    // Pieces of bulk data and of what a flush pushes, at any place.
+    let (from, place) = (pair(random), random.below(1 << 20) as u64);
+    for step in 0..random.below(4) as u64 {
+        let last = [STAGE_PIECE_BYTES, 1 + random.below(STAGE_PIECE_BYTES as usize) as u64][random.below(2)];
+        let (handler, args) = match random.below(8) {
+            0 => (BLOCK_PUSHES, [place % 16 + step, 1 + place % 448, 0]),
+            _ => (BULK_STAGED, [7, place + step, 1]),
+        };
+        let message = Message { handler, addr: last, args, ..Message::default() };
+        if !batch.has_room() || !batch.message(from, &message) {
+            break;
+        }
+    }
+    let (bytes, area) = batch.finish();
+    (bytes, area.map_or(0, |area| area.bytes()))
 }
 
 /// Something wrong with a batch; now and then nothing.
@@ -142,20 +165,30 @@ fn rubbish_reaches_nobody() {
     });
 
     let before = bytes(&file, &header);
+    let theirs = HOSTS[2].clone();
+    let others_before = areas(&file, &header, 0..theirs.start);
+    // What goes with batches: UCX reads it for as long as it likes.
+    let more: &'static [u8] = Box::leak(vec![0xc3; 8 * STAGE_PIECE_BYTES as usize].into_boxed_slice());
     // How many of its batches have been taken, as the host under attack counts them.
     let mut taken = 1;
     for round in 0..BATCHES {
-        let batch = honest(2, taken, &mut random);
+        let (batch, with_it) = honest(2, taken, &mut random);
+        let with_it = if random.below(8) == 0 { random.below(more.len()) } else { with_it };
         let batch = if round % 16 == 0 { batch } else { damaged(batch, &mut random) };
         let expected = Expected { secret: &SECRET, hosts: &HOSTS, me: 0, received: &[0, 1, taken] };
-        match Batch::read(&batch, 0, &expected).map(|batch| batch.host) {
+        match Batch::read(&batch, with_it, &expected).map(|batch| batch.host) {
             // Whoever has the secret can say that it is another host, which this one would then not hear any more.
             Ok(1) => continue,
             // Longer ones come another way, and are not looked at.
-            Ok(_) if batch.len() <= BATCH_BYTES => taken += 1,
+            Ok(_) if batch.len() <= if with_it == 0 { BATCH_BYTES } else { HEAD_BYTES } => taken += 1,
             _ => {}
         }
-        workers[1].send(peers[1], batch).unwrap();
+        if with_it == 0 {
+            workers[1].send(peers[1], batch).unwrap();
+        } else if batch.len() <= HEAD_BYTES {
+            // SAFETY: the bytes are never given back.
+            unsafe { workers[1].send_with(peers[1], batch, (more.as_ptr(), with_it)) }.unwrap();
+        }
         until(|| {
             progress(&mut workers);
             workers[1].unsent(peers[1]) < 8
@@ -189,6 +222,8 @@ fn rubbish_reaches_nobody() {
         after[range.clone()].copy_from_slice(&before[range]);
     }
     assert!(after == before, "something else was written to");
+    assert!(areas(&file, &header, 0..theirs.start) == others_before, "the area of another host's node was written to");
+    assert!(areas(&file, &header, theirs).contains(&0xc3), "nothing went with the batches");
     assert!(counts.refused.iter().take(4).all(|&count| count > 0), "{counts:?}");
     assert_eq!(counts.batches_received, 2 + taken, "{counts:?}");
 }

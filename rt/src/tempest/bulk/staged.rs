@@ -6,14 +6,13 @@
 //! Input: offers, messages of the other end. Output: data in the destination's buffer.
 //! **Invariant**: each piece is either staged by the source or claimed by the destination, never both ([`Area`] says which).
 
-use crate::kernel::sys;
+use crate::kernel::sys::{self, Errno};
 use crate::links::bugs::has_bug;
-use crate::memory::access_control::program::runtime_address;
+use crate::memory::access_control::program::{kernel_address, runtime_address};
 use crate::messages::kinds::id;
 use crate::process::host::CallHost;
 use crate::tempest::bulk::channels::{self, BULK, Bulk, Destination, Staging, complete, destination, reject};
 use crate::tempest::bulk::staging::Area;
-use crate::tempest::bulk::transfer;
 use crate::transport::message::Message;
 use crate::transport::stage;
 use blizzard_contract::{STAGE_PIECE_BYTES, STAGE_PLACES};
@@ -134,6 +133,15 @@ pub fn staged(host: &mut CallHost<'_>, from: NodeId, channel: u64, piece: u64, n
     }
 }
 
+/// Whether the kernel lets this node copy out of the memory of another one, where it has offered a buffer.
+fn may_copy(host: &mut CallHost<'_>, src: NodeId, from: u64) -> bool {
+    let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
+    let mut word = 0u32;
+    // SAFETY: room for the four bytes that each buffer begins with.
+    let copied = unsafe { sys::read_process(process, kernel_address(from), &raw mut word as u64, 4) };
+    !matches!(copied, Err(Errno(libc::EPERM | libc::ENOSYS)))
+}
+
 /// Takes over what the sources that keep this node waiting have not staged.
 pub fn take_over(host: &mut CallHost<'_>) {
     let Some(region) = host.node().map(|node| node.region) else { return };
@@ -143,7 +151,7 @@ pub fn take_over(host: &mut CallHost<'_>) {
         for at in 0..bulk.destinations.len() {
             let Some(mut d) = bulk.destinations.get(at).filter(Destination::is_staged) else { continue };
             let Some(src) = NodeId::new(d.src.into()) else { continue };
-            if !transfer::may_copy(host, src, d.from) {
+            if !may_copy(host, src, d.from) {
                 // What was claimed could not be copied.
                 bulk.refused = true;
                 return;

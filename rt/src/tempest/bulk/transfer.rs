@@ -40,7 +40,7 @@ pub fn step(host: &mut CallHost<'_>) -> bool {
         unsafe {
             core::ptr::copy(runtime_address(d.from + d.done), runtime_address(d.buffer + d.done), bytes as usize)
         };
-    } else if BULK.with(|bulk| bulk.refused) {
+    } else if bytes != 0 && BULK.with(|bulk| bulk.refused) {
         turns::ask(host, at, d);
         return true;
     } else {
@@ -73,15 +73,6 @@ pub fn step(host: &mut CallHost<'_>) -> bool {
     }
     settle(host);
     true
-}
-
-/// Whether the kernel lets this node copy out of the memory of another one, where it has offered a buffer.
-pub fn may_copy(host: &mut CallHost<'_>, src: NodeId, from: u64) -> bool {
-    let process = host.node().map_or(0, |node| node.process_of(src)) as i32;
-    let mut word = 0u32;
-    // SAFETY: room for the four bytes that each buffer begins with.
-    let copied = unsafe { sys::read_process(process, kernel_address(from), &raw mut word as u64, 4) };
-    !matches!(copied, Err(Errno(libc::EPERM | libc::ENOSYS)))
 }
 
 /// A buffer as section 3.4.1 wants it, or the end of the run.

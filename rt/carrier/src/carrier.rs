@@ -12,7 +12,7 @@
 use crate::batch::{AreaRange, Batch, BatchRefusal, BatchWriter, Expected, Pair, Receipt, Secret};
 use crate::bells::{self, Waker};
 use crate::ucx::library::Library;
-use crate::ucx::worker::{Arrived, Fetch, WithIt, Worker};
+use crate::ucx::worker::{Delivery, Fetch, WithIt, Worker};
 use crate::window::{Outgoing, ReceiveWindow, window};
 use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
@@ -505,10 +505,10 @@ impl<'a> State<'a> {
     }
 
     /// Takes what has come, and fetches what goes with it. What comes behind that waits for it.
-    fn take_in(&mut self, arrived: Arrived, tell: &dyn Fn(CarrierEvent)) {
+    fn take_in(&mut self, arrived: Delivery, tell: &dyn Fn(CarrierEvent)) {
         let State { plan, hosts, received, peers, counts, window, .. } = self;
         let expected = Expected { secret: &plan.secret, hosts, me: plan.me, received };
-        let Arrived { bytes, with_it } = arrived;
+        let Delivery { bytes, with_it } = arrived;
         let (host, area) = match Batch::read(&bytes, with_it.bytes(), &expected) {
             Ok(batch) => (batch.host, batch.area),
             Err(refusal) => {

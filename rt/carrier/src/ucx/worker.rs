@@ -30,7 +30,7 @@ const CLOSING_LOOKS: u32 = 100_000;
 
 /// What another host has sent.
 #[derive(Debug)]
-pub struct Arrived {
+pub struct Delivery {
     pub bytes: Vec<u8>,
     pub with_it: WithIt,
 }
@@ -92,7 +92,7 @@ impl Drop for Fetch {
 struct Inbox {
     worker: Handle,
     refuse: unsafe extern "C" fn(Handle, *mut c_void),
-    messages: VecDeque<Arrived>,
+    messages: VecDeque<Delivery>,
     /// Peers whose connection has broken, and why.
     broken: Vec<(usize, Status)>,
     /// Messages of a form that no peer sends.
@@ -342,7 +342,7 @@ impl Worker {
     }
 
     /// The next message.
-    pub fn receive(&mut self) -> Option<Arrived> {
+    pub fn receive(&mut self) -> Option<Delivery> {
         self.inbox.borrow_mut().messages.pop_front()
     }
 
@@ -493,7 +493,7 @@ unsafe extern "C" fn on_message(
         return OK;
     }
     if header_length == 0 {
-        let arrived = Arrived { bytes: copied(data, length), with_it: WithIt::Here(Vec::new()) };
+        let arrived = Delivery { bytes: copied(data, length), with_it: WithIt::Here(Vec::new()) };
         inbox.messages.push_back(arrived);
         return OK;
     }
@@ -503,7 +503,7 @@ unsafe extern "C" fn on_message(
     } else {
         WithIt::Here(copied(data, length))
     };
-    inbox.messages.push_back(Arrived { bytes, with_it });
+    inbox.messages.push_back(Delivery { bytes, with_it });
     if is_offer { IN_PROGRESS } else { OK }
 }
 

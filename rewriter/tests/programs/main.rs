@@ -2,89 +2,58 @@
 //!
 //! One test executable for all of it: each that links the library takes seconds to build.
 
-mod as_they_are;
-mod attached;
-mod attributes;
-mod audited;
-mod bad_input;
-mod bundles;
-mod cache;
-mod cli;
-mod constants;
-mod crash;
-mod data_words;
-mod debug_info;
-mod debug_lines;
-mod debugger;
-mod exports;
-mod guessed_code;
-mod help;
-mod hot_paths;
-mod jump_tables;
-mod launch;
-mod made_code;
+mod code;
+mod command;
+mod debugging;
+mod files;
+mod libraries;
 mod of_the_library;
-mod overhead;
-mod own_path;
-mod padding;
-mod perf;
-mod projects;
-mod promises;
-mod rights;
-mod runtime_entry;
-mod screens;
-mod self_rewrite;
+mod runs;
 mod sources;
-mod sstripped;
-mod stuck;
-mod system_libraries;
-mod taken_traps;
-mod terminal;
-mod unmoved;
 
 fn main() {
-    if launch::is_launcher() {
-        launch::launcher_process();
+    if runs::launch::is_launcher() {
+        runs::launch::launcher_process();
     }
     let all = [
-        as_they_are::tests(),
-        attached::tests(),
-        attributes::tests(),
-        audited::tests(),
-        bad_input::tests(),
-        bundles::tests(),
-        cache::tests(),
-        cli::tests(),
-        constants::tests(),
-        debug_info::tests(),
-        debug_lines::tests(),
-        debugger::tests(),
-        exports::tests(),
-        guessed_code::tests(),
-        help::tests(),
-        hot_paths::tests(),
-        jump_tables::tests(),
-        launch::tests(),
-        made_code::tests(),
+        libraries::as_they_are::tests(),
+        files::attached::tests(),
+        runs::attributes::tests(),
+        code::audited::tests(),
+        command::bad_input::tests(),
+        libraries::bundles::tests(),
+        libraries::cache::tests(),
+        command::cli::tests(),
+        code::constants::tests(),
+        debugging::debug_info::tests(),
+        debugging::debug_lines::tests(),
+        debugging::debugger::tests(),
+        files::exports::tests(),
+        code::guessed_code::tests(),
+        command::help::tests(),
+        code::hot_paths::tests(),
+        code::jump_tables::tests(),
+        runs::launch::tests(),
+        runs::made_code::tests(),
         of_the_library::tests(),
-        overhead::tests(),
-        self_rewrite::tests(),
-        own_path::tests(),
-        padding::tests(),
-        perf::tests(),
-        projects::tests(),
-        promises::tests(),
-        rights::tests(),
-        runtime_entry::tests(),
-        screens::tests(),
-        crash::tests(),
-        sstripped::tests(),
-        stuck::tests(),
-        system_libraries::tests(),
-        taken_traps::tests(),
-        terminal::tests(),
-        unmoved::tests(),
-        data_words::tests(),
+        command::overhead::tests(),
+        files::self_rewrite::tests(),
+        libraries::own_path::tests(),
+        code::padding::tests(),
+        debugging::perf::tests(),
+        command::projects::tests(),
+        runs::promises::tests(),
+        runs::rights::tests(),
+        files::runtime_entry::tests(),
+        code::screens::tests(),
+        debugging::crash::tests(),
+        files::sstripped::tests(),
+        runs::stuck::tests(),
+        libraries::system_libraries::tests(),
+        code::taken_traps::tests(),
+        command::terminal::tests(),
+        code::unmoved::tests(),
+        files::data_words::tests(),
     ];
     blizzard_test_harness::run("blizzard::programs", all.into_iter().flatten().collect());
 }

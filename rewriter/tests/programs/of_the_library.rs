@@ -13,8 +13,8 @@ const NEED: &[(&str, &str)] = &[
     ("cli::shared::compiler::tests::the_flags_keep_clang_from_making_library_calls", "clang"),
     ("cli::shared::debug_file::tests::the_file_is_known_by_its_build_id_or_its_checksum", "objcopy"),
     ("cli::shared::debug_file::tests::programs_that_need_or_name_none_are_told_so", "objcopy"),
-    ("write::frames::tests::cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site", "g++"),
-    ("write::frames::tests::cpp_programs_of_clang_keep_every_row_and_call_site", "clang++"),
+    ("write::frames::tests::every_row::cpp_programs_of_every_level_and_code_model_keep_every_row_and_call_site", "g++"),
+    ("write::frames::tests::every_row::cpp_programs_of_clang_keep_every_row_and_call_site", "clang++"),
     ("write::frames::tests::damage::a_refusal_names_the_record_and_the_reason", "g++"),
     ("write::frames::tests::damage::damaged_tables_are_errors", "g++"),
     ("write::frames::tests::damage::random_bytes_are_errors", "g++"),
@@ -23,14 +23,14 @@ const NEED: &[(&str, &str)] = &[
 
 /// The same of the audit.
 const OF_THE_AUDIT: &[(&str, &str)] = &[
-    ("tests::guarded::accepts_exceptions", "g++"),
-    ("tests::guarded::versions::finds_frames_that_differ", "g++"),
-    ("tests::unwinding::a_frame_that_ends_with_a_call_that_does_not_return_is_found", "g++"),
-    ("tests::unwinding::another_common_record_for_the_copy_of_a_loop_is_found", "g++"),
-    ("tests::unwinding::a_frame_that_ends_within_the_copy_of_a_loop_is_found", "g++"),
-    ("tests::unwinding::a_file_without_section_headers_keeps_its_frames", "g++"),
-    ("tests::unwinding::an_lsda_right_behind_the_frames_is_one", "g++"),
-    ("tests::unwinding::finds_every_changed_byte_of_the_frame_tables_that_matters", "g++"),
+    ("tests::guard_access::accepted::accepts_exceptions", "g++"),
+    ("tests::guard_access::versions::finds_frames_that_differ", "g++"),
+    ("tests::outputs::unwinding::a_frame_that_ends_with_a_call_that_does_not_return_is_found", "g++"),
+    ("tests::outputs::unwinding::another_common_record_for_the_copy_of_a_loop_is_found", "g++"),
+    ("tests::outputs::unwinding::a_frame_that_ends_within_the_copy_of_a_loop_is_found", "g++"),
+    ("tests::outputs::unwinding::a_file_without_section_headers_keeps_its_frames", "g++"),
+    ("tests::outputs::unwinding::an_lsda_right_behind_the_frames_is_one", "g++"),
+    ("tests::outputs::unwinding::finds_every_changed_byte_of_the_frame_tables_that_matters", "g++"),
 ];
 
 /// Unit tests of the runtime, and the processor's flags that they need.
@@ -46,18 +46,18 @@ const EXPLORATIONS: [&str; 2] = ["tests::explore::tests::more_of_each", "tests::
 const LIBSTDCXX: &str = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
 
 const NEED_LIBSTDCXX: &[&str] = &[
-    "write::frames::tests::an_installed_cpp_library_keeps_every_row_and_call_site",
-    "write::frames::tests::landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text",
+    "write::frames::tests::every_row::an_installed_cpp_library_keeps_every_row_and_call_site",
+    "write::frames::tests::every_row::landing_pads_of_an_installed_cpp_library_are_instructions_of_its_text",
 ];
 
 /// Minutes; the second needs g++.
 const OWN_TESTS: &str = "tests::self_rewrite::the_rewritten_rewriter_passes_its_own_tests";
-const SYSTEMATIC: &str = "tests::systematic::finds_every_planted_fault";
+const SYSTEMATIC: &str = "tests::outputs::systematic::finds_every_planted_fault";
 
 /// Started by hand.
 const MEASUREMENTS: &[&str] = &[
-    "write::frames::tests::every_installed_file_keeps_every_row_and_call_site",
-    "write::frames::tests::speed_on_large_files",
+    "write::frames::tests::every_row::every_installed_file_keeps_every_row_and_call_site",
+    "write::frames::tests::every_row::speed_on_large_files",
 ];
 
 pub fn tests() -> Vec<Test> {

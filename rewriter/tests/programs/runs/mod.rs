@@ -1,0 +1,8 @@
+//! Runs of nodes: how they begin and end, and what programs may do in them.
+
+pub mod attributes;
+pub mod launch;
+pub mod made_code;
+pub mod promises;
+pub mod rights;
+pub mod stuck;

@@ -4,7 +4,7 @@
 
 use crate::inside::{self, namespaces};
 use crate::list::{self, Program};
-use crate::mutate::{self, MutateArgs};
+use crate::mutate::run::{self as mutate, MutateArgs};
 use crate::one::{self, Variant};
 use crate::report::{self, Circumstances, CorpusResults, Sweep, SweepResults};
 use crate::sweep;

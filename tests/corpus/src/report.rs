@@ -4,7 +4,7 @@
 //! different times, both stand in it with their own dates.
 
 use crate::inside::Processor;
-use crate::mutate;
+use crate::mutate::results::Results;
 use crate::sweep::Summary;
 use crate::trial::{Outcome, Row};
 use serde::{Deserialize, Serialize};
@@ -303,7 +303,7 @@ pub fn write_results(folder: &Path) -> Result<(), String> {
             write!(out, "\n{}\nMeasured: {}.\n", summary.markdown(), at.line()).expect("a string");
         }
     }
-    let mutation: Option<mutate::Results> = load(&folder.join("results/mutation.json"))?;
+    let mutation: Option<Results> = load(&folder.join("results/mutation.json"))?;
     if let Some(results) = &mutation {
         write!(out, "\n{}", results.markdown()).expect("a string");
     }

@@ -1,7 +1,7 @@
 //! Runs changed outputs and compares what they do with what the output does.
 
-use super::files::File;
 use crate::inside::{Ended, Job, Status, argv};
+use crate::mutate::files::File;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -2,9 +2,13 @@
 //! warrants.
 
 use crate::base::addresses::Vaddr;
+use crate::read::eh_frame::{FrameInput, Section};
+use crate::read::frames::parse;
 use crate::write::frames::build::build;
+use crate::write::frames::tests::compare::{File, NEW_CODE, NEW_TABLES, compile};
 use crate::write::frames::tests::maps::{Map, Rule, instructions, xorshift};
-use crate::write::frames::tests::*;
+use crate::write::frames::tests::oracle;
+use object::{Object, ObjectSection};
 
 /// The parts of a small program that frames code reads, free to be damaged.
 struct Parts {

@@ -1,6 +1,6 @@
 //! Copies of loops without checks: what is accepted, and each fault in what makes it so.
 
-use super::{Program, caught};
+use crate::tests::fixtures::program::{Program, caught};
 
 /// A byte at rdi, which steps by one, counts in a table of 32-bit words at rsi; twice in the copy.
 fn copied() -> Program {

@@ -1,10 +1,10 @@
 //! Every cycle of the code polls, or is found.
 
-use super::Program;
-use super::planted::compiled;
-use super::verify_with;
 use crate::decode::decoder;
 use crate::file::module::Module;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::compiled;
+use crate::tests::fixtures::program::Program;
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 

@@ -1,14 +1,7 @@
-//! Guarded code: real outputs are accepted, and faults planted into them are found, each for the right reason.
+//! Outputs of guarded code, what the audit sees of them, and changes in them.
 //!
 //! All faults are looked for without the original, whose build id would tell of any change of the code.
 
-mod faults_in_tests;
-mod loops;
-mod versions;
-
-use super::planted::compiled;
-use super::unwinding::THROWS;
-use super::verify_with;
 use crate::decode::decoder::{self, Code};
 use crate::decode::insn::Insn;
 use crate::file::module::Module;
@@ -16,22 +9,23 @@ use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::redirects;
 use crate::sites::find;
 use crate::sites::site::{Context, Site, SiteKind, Sites};
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::compiled;
 use blizzard::base::addresses::Vaddr;
 use blizzard::base::learnt::{Knowledge, Object};
 use blizzard::base::options::{AccessMode, Options};
 use blizzard::base::output_file::OutputSink;
 use blizzard::pipeline::{self, Request};
 use blizzard::write::file::LibraryRecord;
-use blizzard::write::runtime_blob::Blob;
 use blizzard_contract::{self as contract};
 use object::{Object as _, ObjectSection as _};
 
 /// Stores, loads, calls and jumps through memory, a switch, computed gotos, strings, an area of more than 64 bytes.
-const SOURCE: &str = r#"
+pub const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-struct node { char c; short s; int i; long l; long (*f)(struct node *); struct node *next; };
+pub struct node { char c; short s; int i; long l; long (*f)(struct node *); struct node *next; };
 static volatile unsigned long big = 1;
 __attribute__((noinline)) static long count(struct node *n) { return n->i + n->l; }
 __attribute__((noinline)) static long call(struct node *n) { return n->f(n) + n->c; }
@@ -76,26 +70,26 @@ int main(void) {
 }
 "#;
 
-struct Subject {
-    original: Vec<u8>,
-    file: Vec<u8>,
+pub struct Subject {
+    pub original: Vec<u8>,
+    pub file: Vec<u8>,
 }
 
 /// What the audit sees of it.
-struct View<'x> {
-    m: &'x Module<'x>,
-    cold: &'x Code,
-    v: &'x Versions<'x>,
+pub struct View<'x> {
+    pub m: &'x Module<'x>,
+    pub cold: &'x Code,
+    pub v: &'x Versions<'x>,
 }
 
 impl View<'_> {
     /// Tests of full code, with their accesses.
-    fn tests(&self) -> impl Iterator<Item = (&Site, &Insn)> {
+    pub fn tests(&self) -> impl Iterator<Item = (&Site, &Insn)> {
         tests_of(&self.v.full)
     }
 
     /// The program's instructions in full code, with those of plain code.
-    fn pairs(&self) -> impl Iterator<Item = (&Insn, &Insn)> {
+    pub fn pairs(&self) -> impl Iterator<Item = (&Insn, &Insn)> {
         let Versions { plain, full, full_of, .. } = self.v;
         let pair = |(a, b): (usize, &u32)| {
             Some((plain.insn(plain.own[a] as usize), full.insn(*full.own.get(*b as usize)? as usize)))
@@ -104,36 +98,36 @@ impl View<'_> {
     }
 
     /// Where an instruction of full code begins.
-    fn begin(&self, i: &Insn) -> u64 {
+    pub fn begin(&self, i: &Insn) -> u64 {
         let full = &self.v.full;
         full.insn(full.begin(full.code.at(i.va).expect("in full code"))).va
     }
 }
 
-fn tests_of<'x>(v: &'x Version) -> impl Iterator<Item = (&'x Site, &'x Insn)> {
+pub fn tests_of<'x>(v: &'x Version) -> impl Iterator<Item = (&'x Site, &'x Insn)> {
     v.sites.list.iter().filter(|s| matches!(s.kind, SiteKind::Check { .. })).map(|s| (s, v.insn(s.access)))
 }
 
 impl Subject {
-    fn new(compiler: &str, source: &str, options: &[&str]) -> Subject {
+    pub fn new(compiler: &str, source: &str, options: &[&str]) -> Subject {
         let name = if compiler == "cc" { "p.c" } else { "p.cc" };
         let original = compiled(compiler, name, source, options);
         Subject::of(original).expect("rewrite")
     }
 
-    fn of(original: Vec<u8>) -> Option<Subject> {
+    pub fn of(original: Vec<u8>) -> Option<Subject> {
         let options = Options { access: AccessMode::Guard, ..Options::default() };
         let file = pipeline::rewrite(&original, "p", &options).ok()?.bytes;
         Some(Subject { original, file })
     }
 
     /// Plain code has learnt of every access, or of one in so many bytes of code.
-    fn learnt(original: &[u8], one_in: usize) -> Option<Subject> {
+    pub fn learnt(original: &[u8], one_in: usize) -> Option<Subject> {
         Subject::knowing(original, |k, _| k % one_in == 0)
     }
 
     /// It has learnt where this says so of the `k`th byte of code.
-    fn knowing(original: &[u8], knows: impl Fn(usize, u8) -> bool) -> Option<Subject> {
+    pub fn knowing(original: &[u8], knows: impl Fn(usize, u8) -> bool) -> Option<Subject> {
         let options = Options { access: AccessMode::Guard, ..Options::default() };
         let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(original).ok()?;
         let code = elf.sections().filter(|s| s.kind() == object::SectionKind::Text);
@@ -150,14 +144,14 @@ impl Subject {
         Some(Subject { original: original.to_vec(), file: done.bytes })
     }
 
-    fn accepted(&self, name: &str) {
+    pub fn accepted(&self, name: &str) {
         for original in [None, Some(&self.original[..])] {
             let audit = verify_with(&self.file, name, original).expect("audit runs");
             assert!(audit.is_clean(), "{audit}");
         }
     }
 
-    fn view<R>(&self, look: impl FnOnce(&View) -> R) -> R {
+    pub fn view<R>(&self, look: impl FnOnce(&View) -> R) -> R {
         let m = Module::read(&self.file, "p").expect("read module");
         let (plain, full) = m.text.data.split_at(m.plain_bytes());
         let text = decoder::decode(plain, m.text.va, &[]);
@@ -177,20 +171,20 @@ impl Subject {
             })
         };
         let (mut of_plain, of_full) = (sites(&text), sites(&full));
-        redirects::mark(&redirects::admit(&m, &text, &mut super::Audit::default()), &mut of_plain);
+        redirects::mark(&redirects::admit(&m, &text, &mut crate::Audit::default()), &mut of_plain);
         let (plain, full) = (Version::new(&text, &of_plain), Version::new(&full, &of_full));
-        let v = Versions::pair(&m, plain, full, &mut super::Audit::default());
+        let v = Versions::pair(&m, plain, full, &mut crate::Audit::default());
         look(&View { m: &m, cold: &cold, v: &v })
     }
 
-    fn offset(&self, va: u64) -> usize {
+    pub fn offset(&self, va: u64) -> usize {
         let m = Module::read(&self.file, "p").expect("read module");
         let s = m.segments.iter().find(|s| va.wrapping_sub(s.va) < s.file_bytes).expect("in the file");
         (s.file_off + (va - s.va)) as usize
     }
 
     /// The file with other bytes at some addresses.
-    fn with(&self, changes: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    pub fn with(&self, changes: &[(u64, Vec<u8>)]) -> Vec<u8> {
         let mut file = self.file.clone();
         for (va, bytes) in changes {
             let at = self.offset(*va);
@@ -199,11 +193,11 @@ impl Subject {
         file
     }
 
-    fn byte(&self, va: u64) -> u8 {
+    pub fn byte(&self, va: u64) -> u8 {
         self.file[self.offset(va)]
     }
 
-    fn finds(&self, changes: &[(u64, Vec<u8>)], words: &str) {
+    pub fn finds(&self, changes: &[(u64, Vec<u8>)], words: &str) {
         assert!(
             changes.iter().any(|(va, new)| self.file[self.offset(*va)..][..new.len()] != new[..]),
             "no change: {words}"
@@ -217,7 +211,7 @@ impl Subject {
     }
 
     /// The file with other words of the module info, each by its place from the end: the last ones are those of guarded code.
-    fn with_words(&self, changes: &[(usize, u64)]) -> Vec<u8> {
+    pub fn with_words(&self, changes: &[(usize, u64)]) -> Vec<u8> {
         let mut file = self.file.clone();
         let at = file.windows(8).position(|w| w == contract::MODULE_MAGIC.to_le_bytes()).expect("module info");
         for (back, value) in changes {
@@ -228,13 +222,13 @@ impl Subject {
     }
 
     /// Every one of these changes is found, for the reason; and there are some.
-    fn finds_each(&self, changes: Vec<(u64, Vec<u8>)>, words: &str) {
+    pub fn finds_each(&self, changes: Vec<(u64, Vec<u8>)>, words: &str) {
         assert!(!changes.is_empty(), "nothing to change: {words}");
         changes.into_iter().for_each(|change| self.finds(&[change], words));
     }
 }
 
-fn found(file: &[u8], words: &str) {
+pub fn found(file: &[u8], words: &str) {
     let reasons: Vec<String> = match verify_with(file, "p", None) {
         Ok(audit) => audit.open.iter().map(|o| o.reason.clone()).collect(),
         Err(e) => vec![format!("{e:?}")],
@@ -242,87 +236,15 @@ fn found(file: &[u8], words: &str) {
     assert!(reasons.iter().any(|r| words.split('|').any(|w| r.contains(w))), "{words} not found: {reasons:?}");
 }
 
-fn subject() -> Subject {
+pub fn subject() -> Subject {
     Subject::new("cc", SOURCE, &["-O2", "-fno-inline"])
 }
 
 /// A direct branch that leads elsewhere: its distance.
-fn leading(i: &Insn, to: u64) -> Option<(u64, Vec<u8>)> {
+pub fn leading(i: &Insn, to: u64) -> Option<(u64, Vec<u8>)> {
     let by = to.wrapping_sub(i.end()) as i64;
     match i.len {
         2 => Some((i.va + 1, vec![i8::try_from(by).ok()? as u8])),
         _ => Some((i.end() - 4, i32::try_from(by).ok()?.to_le_bytes().to_vec())),
-    }
-}
-
-#[test]
-fn accepts_outputs_of_compilers() {
-    for level in ["-O0", "-O1", "-O2", "-O3"] {
-        let s = Subject::new("cc", SOURCE, &[level]);
-        s.accepted(level);
-        s.view(|view| {
-            assert!(view.tests().count() > 20 && view.m.versions().expect("rows").len() > 20, "{level}");
-        });
-        Subject::new("cc", include_str!("../planted_program.c"), &[level, "-no-pie"]).accepted(level);
-    }
-}
-
-#[test]
-#[ignore = "needs g++: run by tests/of_the_library.rs"]
-fn accepts_exceptions() {
-    Subject::new("c++", THROWS, &["-O0"]).accepted("-O0");
-    let s = Subject::new("c++", THROWS, &["-std=c++14", "-O2"]);
-    s.accepted("-O2");
-    Subject::learnt(&s.original, 1).expect("rewrite").accepted("learnt");
-}
-
-#[test]
-fn accepts_outputs_of_the_systems_programs() {
-    for name in ["ls", "bash", "perl", "git", "python3.11"] {
-        let Ok(original) = std::fs::read(format!("/usr/bin/{name}")) else { continue };
-        Subject::of(original).expect("rewrite").accepted(name);
-    }
-}
-
-#[test]
-fn accepts_what_has_learnt() {
-    for level in ["-O0", "-O1", "-O2", "-O3"] {
-        let Subject { original, file } = Subject::new("cc", SOURCE, &[level, "-fno-inline"]);
-        for one_in in [1, 2, 7] {
-            let s = Subject::learnt(&original, one_in).expect("rewrite");
-            s.accepted(level);
-            s.view(|view| assert!(tests_of(&view.v.plain).count() > 3));
-            if one_in == 1 {
-                // Loops that have learnt poll.
-                s.view(|view| assert!(view.v.plain.sites.list.iter().any(|s| s.kind == SiteKind::Poll)));
-            }
-            assert!(s.file == Subject::learnt(&original, one_in).expect("rewrite").file && s.file != file);
-        }
-    }
-    let planted = compiled("cc", "p.c", include_str!("../planted_program.c"), &["-O2", "-no-pie"]);
-    Subject::learnt(&planted, 1).expect("rewrite").accepted("fixed addresses");
-    for name in ["ls", "bash"] {
-        let Ok(original) = std::fs::read(format!("/usr/bin/{name}")) else { continue };
-        Subject::learnt(&original, 5).expect("rewrite").accepted(name);
-    }
-}
-
-/// The tag table of tested code is elsewhere than that of guarded code: each kind of code has its runtime.
-#[test]
-fn finds_the_runtime_of_the_other_kind_of_code() {
-    let original = compiled("cc", "p.c", "int main(void) { return 0; }", &["-O1"]);
-    for (access, other) in [(AccessMode::Guard, AccessMode::Tests), (AccessMode::Tests, AccessMode::Guard)] {
-        for runtime in [access, other] {
-            let options = Options { access, ..Options::default() };
-            let blob = Blob::of(runtime).expect("a runtime");
-            let rewrite = |sink: &mut dyn OutputSink| {
-                pipeline::rewrite_with_runtime(&original[..], "p", &options, &LibraryRecord::none(), &blob, sink)
-            };
-            let file = pipeline::in_memory(rewrite).expect("rewrite").bytes;
-            let audit = verify_with(&file, "p", None).expect("audit runs");
-            assert_eq!(audit.is_clean(), runtime == access, "{audit}");
-            let serves = |o: &super::super::Finding| o.reason.contains("serves the other kind of code");
-            assert_eq!(audit.open.iter().any(serves), runtime != access, "{audit}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Faults planted one at a time; each must be found, for the right reason.
 
-use super::*;
+use crate::tests::fixtures::samples::{exempt, flags_rax_live, lanes, large, load, poll, shared_tail, spilled, string};
 
 #[test]
 fn finds_faults_in_the_hot_sequence() {

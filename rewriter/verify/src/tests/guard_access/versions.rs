@@ -1,15 +1,15 @@
 //! Faults planted into what leads from one version to the other: redirections, the version table, frames, springboards.
 
-use super::super::planted::Numbers;
-use super::super::unwinding::THROWS;
-use super::super::verify_with;
-use super::{SOURCE, Subject, found, leading, subject};
 use crate::decode::decoder::{self};
 use crate::decode::effects::Flow;
 use crate::decode::insn::{Insn, Mem, NO_TARGET, NONE, WIDE};
 use crate::file::module::Module;
 use crate::judge::versions::pairs::Version;
 use crate::sites::site::{SiteKind, get};
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::Numbers;
+use crate::tests::guard_access::subject::{SOURCE, Subject, found, leading, subject};
+use crate::tests::outputs::unwinding::THROWS;
 use blizzard_contract::{self as contract};
 
 #[test]

@@ -1,17 +1,15 @@
 //! Single bytes that `corpus mutate` once changed unseen: each kind stays found.
 
-use super::lanes;
-use super::planted::compiled;
-use super::verify_with;
 use crate::file::module::Module;
 use crate::mutation::code::decoded;
 use crate::sites::site::get;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::{PLANTED_PROGRAM, compiled};
+use crate::tests::fixtures::samples::lanes;
 use blizzard::base::options::{AccessMode, Options};
 use blizzard::pipeline;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
-
-const SOURCE: &str = include_str!("planted_program.c");
 
 /// An original and its output.
 struct Pair {
@@ -21,7 +19,7 @@ struct Pair {
 
 impl Pair {
     fn program() -> Pair {
-        let original = compiled("cc", "p.c", SOURCE, &["-O2"]);
+        let original = compiled("cc", "p.c", PLANTED_PROGRAM, &["-O2"]);
         let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
         Pair { original, output }
     }
@@ -71,7 +69,7 @@ fn what_no_segment_maps_stays_as_it_was() {
 /// The audit went through all words that PT_GNU_RELRO claims, 2^60 of them after a change of one byte.
 #[test]
 fn a_protected_part_of_any_size_is_judged_in_time() {
-    let original = compiled("cc", "p.c", SOURCE, &["-O1", "-no-pie"]);
+    let original = compiled("cc", "p.c", PLANTED_PROGRAM, &["-O1", "-no-pie"]);
     let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let elf = ElfFile64::<Endianness>::parse(&output[..]).expect("an ELF file");
     let relro = elf.elf_program_headers().iter().find(|h| h.p_type(elf.endian()) == object::elf::PT_GNU_RELRO);
@@ -116,7 +114,7 @@ fn a_region_ends_with_what_needs_it() {
 /// The size was accepted wherever it ended in new code; `dladdr` would have named other functions' addresses by it.
 #[test]
 fn sizes_of_dynamic_symbols_end_with_their_functions() {
-    let original = compiled("cc", "p.c", SOURCE, &["-O2", "-fPIC", "-shared"]);
+    let original = compiled("cc", "p.c", PLANTED_PROGRAM, &["-O2", "-fPIC", "-shared"]);
     let output = pipeline::rewrite_library(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let p = Pair { original, output };
     let elf = ElfFile64::<Endianness>::parse(&p.output[..]).expect("an ELF file");
@@ -133,7 +131,7 @@ fn sizes_of_dynamic_symbols_end_with_their_functions() {
 #[test]
 fn a_dynamic_symbol_of_any_size_is_judged_in_time() {
     let source = format!(
-        "{SOURCE}\n__asm__(\".globl huge\\n.type huge, @function\\nhuge: mov (%rdi), %eax\\n ret\\n.size huge, 1 << 63\\n\");\n"
+        "{PLANTED_PROGRAM}\n__asm__(\".globl huge\\n.type huge, @function\\nhuge: mov (%rdi), %eax\\n ret\\n.size huge, 1 << 63\\n\");\n"
     );
     let original = compiled("cc", "p.c", &source, &["-O2", "-fPIC", "-shared"]);
     let output = pipeline::rewrite_library(&original, "p", &Options::tests()).expect("rewrite").bytes;

@@ -2,12 +2,12 @@
 //!
 //! A program has an entry of each kind that a springboard serves and one that a row of the trap map serves. Each way is removed and changed in its output.
 
-use super::super::Audit;
-use super::planted::compiled;
-use super::verify_with;
+use crate::Audit;
 use crate::decode::decoder;
 use crate::file::module::Module;
 use crate::judge::old_code::springboards;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::compiled;
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard_contract::trap_map::{GROUP, encode};

@@ -1,8 +1,8 @@
 //! Where jump tables end: a copy that ends while the original could go on needs a proof from the jump's own code.
 
-use super::planted::compiled;
-use super::verify_with;
 use crate::Audit;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::compiled;
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 

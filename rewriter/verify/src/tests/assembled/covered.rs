@@ -1,9 +1,9 @@
 //! Accesses that other checks cover: what is accepted, and each fault in what makes it so.
 
-use super::{Program, miss};
+use crate::tests::fixtures::program::{Program, miss};
 
 /// A wide check at `a1` covers `u1`, too; the check in between acquires what `u1` needs when it misses.
-pub(super) fn covered() -> Program {
+pub fn covered() -> Program {
     let mut p = Program::new(
         "c1: mov rax, rdi
  shr rax, 6

@@ -1,6 +1,6 @@
 //! What callers keep over calls: of functions that they know by name through a register, and of functions that return elsewhere.
 
-use super::{Program, miss};
+use crate::tests::fixtures::program::{Program, miss};
 
 /// `f` keeps rcx over a call of `g` through r10, which comes from `target`; the check in `g` uses `scratch`.
 fn named(target: &str, scratch: &str) -> Program {

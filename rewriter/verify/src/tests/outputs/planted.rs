@@ -1,39 +1,14 @@
 //! Faults planted at random into rewritten programs: every changed byte of inserted code is found, or changes nothing.
 
-use super::verify_with;
 use crate::mutation::code::{Decoded, decoded, harmless};
 use crate::sites::site;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::{Numbers, PLANTED_PROGRAM, compiled};
 use blizzard::base::options::Options;
 use blizzard::pipeline;
-use std::process::Command;
-
-/// A program with stores, loads, flags across accesses, switches, string and vector code.
-const SOURCE: &str = include_str!("planted_program.c");
-
-/// A generator of numbers that is the same in every run (xorshift).
-pub(super) struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % below as u64) as usize
-    }
-}
-
-/// A program compiled by `compiler`, written to `file` first.
-pub(super) fn compiled(compiler: &str, file: &str, source: &str, options: &[&str]) -> Vec<u8> {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    std::fs::write(dir.path().join(file), source).expect("write source");
-    let out = Command::new(compiler).current_dir(dir.path()).args(options).args(["-o", "p", file]).output();
-    let out = out.expect("the compiler is installed");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    std::fs::read(dir.path().join("p")).expect("read program")
-}
 
 fn rewritten(level: &str, count: bool) -> (Vec<u8>, Vec<u8>) {
-    let bytes = compiled("cc", "p.c", SOURCE, &[level]);
+    let bytes = compiled("cc", "p.c", PLANTED_PROGRAM, &[level]);
     let output = pipeline::rewrite(&bytes, "p", &Options { count, ..Options::tests() }).expect("rewrite").bytes;
     (bytes, output)
 }

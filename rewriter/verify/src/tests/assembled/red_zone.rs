@@ -1,6 +1,6 @@
 //! Registers that checks keep in the red zone: what is accepted, and each way in which something of the program's would be lost.
 
-use super::{Program, miss};
+use crate::tests::fixtures::program::{Program, miss};
 
 /// Every register is live: one is kept below rsp, where the function keeps nothing.
 fn kept() -> Program {

@@ -4,14 +4,14 @@
 //! the test prints (`--nocapture`) says how many were planted, found in the output compared with the input, found in the output alone, and
 //! harmless for which reason.
 
-use super::planted::{Numbers, compiled};
-use super::verify_with;
 use crate::decode::decoder;
 use crate::decode::effects::{ALL_FLAGS, Flow, OF};
 use crate::decode::insn::Insn;
 use crate::file::module::Module;
 use crate::mutation::code::{dead, harmless};
 use crate::sites::{find, site};
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::{Numbers, PLANTED_PROGRAM, compiled};
 use blizzard::base::options::{Checks, Options, Poll};
 use blizzard::pipeline;
 use blizzard_contract::restarts;
@@ -453,7 +453,7 @@ fn table_entry(s: &Subject, n: &mut Numbers, other: bool) -> Option<Fault> {
     Some((at + 4 * k, new.to_le_bytes().to_vec(), va + 4 * k as u64))
 }
 
-pub(super) const EXCEPTIONS: &str = r#"
+pub const EXCEPTIONS: &str = r#"
 #include <stdexcept>
 #include <string>
 #include <cstdio>
@@ -484,7 +484,7 @@ fn system_library(name: &str) -> Vec<u8> {
 #[test]
 #[ignore = "a minute; needs g++: run by tests/of_the_library.rs"]
 fn finds_every_planted_fault() {
-    let c = include_str!("planted_program.c");
+    let c = PLANTED_PROGRAM;
     let all = Options::tests();
     let none = Options { checks: Checks::None, poll: Poll::None, ..all };
     let cpp = |flags: &[&str]| compiled("c++", "p.cpp", EXCEPTIONS, flags);

@@ -1,8 +1,9 @@
 //! Checks that ask first, by one bit of the address, whether it can be shared memory: what is accepted, and each way in which shared memory
 //! would pass unchecked.
 
-use super::covered::covered;
-use super::{Program, TAIL, load, miss};
+use crate::tests::assembled::covered::covered;
+use crate::tests::fixtures::program::{Program, miss};
+use crate::tests::fixtures::samples::{TAIL, load};
 
 /// A load whose base has no index, and a store with a formed address.
 fn screened() -> Program {

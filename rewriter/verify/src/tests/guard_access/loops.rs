@@ -1,11 +1,11 @@
 //! Copies of loops, whose tests stand in front: accepted, and with faults planted.
 
-use super::super::planted::compiled;
-use super::super::verify_with;
-use super::Subject;
 use crate::decode::effects::Flow;
 use crate::decode::insn::{GS, NONE};
 use crate::sites::symbolic::is_tag_test_at_alias;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::compiled;
+use crate::tests::guard_access::subject::Subject;
 
 /// Loops of one block: what they access advances by constants, stays, or is an element of a table.
 const LOOPS: &str = r#"

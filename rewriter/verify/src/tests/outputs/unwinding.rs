@@ -4,10 +4,8 @@
 //! a filter list with another end passed. The places are chosen by a seed. The table that the test prints (`--nocapture`)
 //! says for each program and part how many were changed, found, and harmless for which reason.
 
-use super::super::Audit;
-use super::super::Unwinding;
-use super::planted::{Numbers, compiled};
-use super::verify_with;
+use crate::Audit;
+use crate::Unwinding;
 use crate::decode::decoder;
 use crate::decode::effects::Flow;
 use crate::file::frames::Fde;
@@ -16,13 +14,15 @@ use crate::judge::old_code::original::Original;
 use crate::judge::old_code::springboards;
 use crate::judge::unwinding::cfi;
 use crate::sites::{find, site};
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::{Numbers, compiled};
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Everything that an exception table can say.
-pub(super) const THROWS: &str = r#"
+pub const THROWS: &str = r#"
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -232,7 +232,7 @@ fn finds_every_changed_byte_of_the_frame_tables_that_matters() {
 #[test]
 #[ignore = "needs g++: run by tests/of_the_library.rs"]
 fn an_lsda_right_behind_the_frames_is_one() {
-    let file = compiled("c++", "p.cpp", super::systematic::EXCEPTIONS, &["-O1", "-fPIC", "-shared"]);
+    let file = compiled("c++", "p.cpp", crate::tests::outputs::systematic::EXCEPTIONS, &["-O1", "-fPIC", "-shared"]);
     let s = Subject::new("p", file, true, 0);
     let original = Original::read(&s.original, s.name).expect("read original");
     let old = original.frames(Default::default()).expect("its frames");

@@ -1,9 +1,9 @@
 //! The restart table of modules that are assembled by hand, and faults in it.
 
-use super::load;
 use crate::decode::decoder;
 use crate::file::module::Module;
 use crate::sites::{find, site};
+use crate::tests::fixtures::samples::load;
 use blizzard_contract::ModuleInfo;
 use blizzard_contract::module_flags;
 use blizzard_contract::restarts::{GROUP, Restart, encode};

@@ -1,6 +1,6 @@
 //! Loops that test tags once for several iterations: what is accepted, and each fault in what makes it so.
 
-use super::Program;
+use crate::tests::fixtures::program::Program;
 
 /// Eight bytes at rdi, which steps by eight; tests for 24 iterations.
 fn strip() -> Program {

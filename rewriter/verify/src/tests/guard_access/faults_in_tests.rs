@@ -1,11 +1,11 @@
 //! Faults planted into the tests of plain and full code, and into their stubs.
 
-use super::{Subject, leading, subject, tests_of};
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
 use crate::decode::insn::{GS, Insn, Mem, NONE};
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::sites::symbolic::is_tag_test_at_alias;
+use crate::tests::guard_access::subject::{Subject, leading, subject, tests_of};
 use blizzard_contract::{self as contract, TAG_TABLE_BASE};
 
 #[test]

@@ -1,16 +1,14 @@
 //! Faults planted outside of the code: program headers, ELF header, notes, module info, runtime, old code.
 
-use super::super::{Inputs, Runtime, verify_against};
-use super::planted::compiled;
-use super::verify_with;
 use crate::file::memory::{self, HEADER_BYTES, PHDR_BYTES, Phdr, number};
 use crate::file::module::Module;
+use crate::tests::fixtures::audits::verify_with;
+use crate::tests::fixtures::compiled::{PLANTED_PROGRAM, compiled};
+use crate::{Inputs, Runtime, verify_against};
 use blizzard::base::options::Options;
 use blizzard::pipeline;
 use blizzard_contract::ModuleInfo;
 use std::sync::OnceLock;
-
-const SOURCE: &str = include_str!("planted_program.c");
 
 /// An original and its output.
 struct Pair {
@@ -23,7 +21,7 @@ fn pairs() -> &'static [Pair] {
     static PAIRS: OnceLock<Vec<Pair>> = OnceLock::new();
     PAIRS.get_or_init(|| {
         let build = |options: &[&str], library: bool| {
-            let original = compiled("cc", "p.c", SOURCE, options);
+            let original = compiled("cc", "p.c", PLANTED_PROGRAM, options);
             let rewrite = if library { pipeline::rewrite_library } else { pipeline::rewrite };
             let output = rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
             Pair { original, output }
@@ -216,7 +214,7 @@ fn a_runtime_is_known_by_file_or_by_name() {
 /// A note that asks for IBT is followed by the loader: the first indirect jump to old code would end the run.
 #[test]
 fn finds_marks_that_were_put_back() {
-    let original = compiled("cc", "p.c", SOURCE, &["-O1", "-fcf-protection", "-Wl,-z,ibt,-z,shstk"]);
+    let original = compiled("cc", "p.c", PLANTED_PROGRAM, &["-O1", "-fcf-protection", "-Wl,-z,ibt,-z,shstk"]);
     let output = pipeline::rewrite(&original, "p", &Options::tests()).expect("rewrite").bytes;
     let p = Pair { original, output };
     let property = [0x02, 0, 0, 0xc0, 4, 0, 0, 0];

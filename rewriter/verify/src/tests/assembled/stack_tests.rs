@@ -1,7 +1,7 @@
 //! A stack pointer from elsewhere is tested, or found.
 
-use super::Program;
 use crate::judge::code::stack_tests::UNTESTED;
+use crate::tests::fixtures::program::Program;
 
 const TEST: &str = "t1: bt rsp, 46\n jae s1\nb1:";
 const STUB: &str = "s1: bt rsp, 45

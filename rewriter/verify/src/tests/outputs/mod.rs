@@ -1,0 +1,9 @@
+//! The audit against outputs of the rewriter, with faults planted into them.
+
+mod bounds;
+mod complete;
+mod file;
+mod planted;
+mod single_bytes;
+pub mod systematic;
+pub mod unwinding;

@@ -6,7 +6,7 @@
 //! the runtime meets when the program runs: a library rewritten at that moment, or the loader's own message.
 
 use crate::base::error::{Error, Result};
-use blizzard_rt::libraries::closure::kept::{LIBC, OPENED_BY_LIBC};
+use blizzard_rt::libraries::closure::opened_by_libc::{LIBC, LIBGCC};
 use lddtree::DependencyAnalyzer;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr};
@@ -46,9 +46,9 @@ pub fn libraries_of(program: &Path) -> Result<Libraries> {
     }
     let of_name =
         |name: &CStr| name.to_str().ok().and_then(|name| tree.libraries.get(name)).filter(|found| found.found());
-    let opened_by_libc = match (of_name(LIBC), of_name(OPENED_BY_LIBC)) {
+    let opened_by_libc = match (of_name(LIBC), of_name(LIBGCC)) {
         (Some(libc), None) => {
-            let beside = libc.path.with_file_name(OsStr::from_bytes(OPENED_BY_LIBC.to_bytes()));
+            let beside = libc.path.with_file_name(OsStr::from_bytes(LIBGCC.to_bytes()));
             std::fs::canonicalize(beside).ok()
         }
         _ => None,

@@ -1,4 +1,7 @@
 //! The shared context page of a node: what its peers, the launcher and inserted code read and write.
+//!
+//! Input: the addresses of the page and the numbers of arenas. Output: [`SharedContext`], the addresses of its words that inserted code names, and the values
+//! of its words. **Invariants**: one writer, or one group of writers, for each cache line of the first four; each field says who writes it.
 
 use crate::addresses::{CONTEXT_BYTES, CONTEXT_SHARED};
 use crate::limits::LOWER_ARENAS;
@@ -94,7 +97,7 @@ pub enum Counter {
     BulkBytes,
     /// Tag changes that table 2 does not allow; looked for in runs with `tempest_flags::DEBUG`.
     BadTagChanges,
-    /// Blocks asked for before they were missed, because the misses before them were as before (`coherence::trail` of the runtime).
+    /// Blocks asked for before they were missed, because the misses before them were as before (`engine::miss_history` of the protocols).
     AskedAhead,
     /// Of the mappings of [`Counter::UncheckedCode`], those of code that the program makes itself, or maps from what is no library.
     GeneratedCode,

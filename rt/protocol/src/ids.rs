@@ -1,4 +1,7 @@
 //! Numbers of nodes, sets of nodes, and addresses of blocks.
+//!
+//! Input: numbers that came from outside. Output: [`NodeId`], [`NodeSet`], [`Block`]. **Invariants**: a node's number is below [`NAMED_NODES`], the members
+//! of a set below its capacity, and a block's address is a multiple of 64. Each set has one form, so sets are compared as words.
 
 use crate::storage::Zeroed;
 use blizzard_contract::{BLOCK_BYTES, FEW_NODES, MAX_NODES};

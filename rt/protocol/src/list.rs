@@ -87,13 +87,13 @@ macro_rules! protocols {
             pub(crate) fn miss<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.miss(env, site, store),)*
-                    _ => self.miss_apart(env, site, store),
+                    _ => self.miss_by_call(env, site, store),
                 }
             }
 
-            /// Apart, so that the others do not pay for it.
+            /// By a call, so that the others do not pay for it.
             #[inline(never)]
-            fn miss_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
+            fn miss_by_call<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, store: bool) {
                 match site.protocol.0 {
                     $(number::$name if number::$name >= INLINE => self.$name.miss(env, site, store),)*
                     _ => {}
@@ -107,13 +107,13 @@ macro_rules! protocols {
                 self.serve(env.port, site.protocol);
                 match site.protocol.0 {
                     $(number::$name if number::$name < INLINE => self.$name.message(env, site, message),)*
-                    _ => self.message_apart(env, site, &Incoming { keeps_page: keeps_page(), ..*message }),
+                    _ => self.message_by_call(env, site, &Incoming { keeps_page: keeps_page(), ..*message }),
                 }
             }
 
-            /// As [`Protocols::miss_apart`].
+            /// As [`Protocols::miss_by_call`].
             #[inline(never)]
-            fn message_apart<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
+            fn message_by_call<P: Port>(&mut self, env: &mut Env<'_, M, P>, site: &BlockSite, message: &Incoming<'_>) {
                 match site.protocol.0 {
                     $(number::$name if number::$name >= INLINE => self.$name.message(env, site, message),)*
                     _ => {}
@@ -357,7 +357,7 @@ const COMBINING: u32 = {
 pub const OF_RUNS: usize = COUNT - FLUSHING.count_ones() as usize;
 
 /// Those.
-pub static RUNS: [ProtocolId; OF_RUNS] = {
+pub const RUNS: [ProtocolId; OF_RUNS] = {
     let mut all = [ProtocolId(0); OF_RUNS];
     let (mut at, mut number) = (0, 0);
     while number < COUNT {
@@ -371,7 +371,7 @@ pub static RUNS: [ProtocolId; OF_RUNS] = {
 };
 
 /// All of them.
-pub static ALL: [ProtocolId; COUNT] = {
+pub const ALL: [ProtocolId; COUNT] = {
     let mut all = [ProtocolId(0); COUNT];
     let mut number = 0;
     while number < COUNT {

@@ -4,54 +4,64 @@
 //! between the protocols' steps and their actions. The state is the process's: in a process with several nodes one of them has the bug.
 
 use crate::bugs::Bug;
-use crate::ids::{BLOCK_WORDS, Block, Data, NodeId};
+use crate::ids::{BLOCK_WORDS, Block, Data, NodeId, NodeSet, RUN_WORDS};
 use crate::port::{BlockSite, Port};
 use blizzard_contract::BLOCK_BYTES;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Of [`Bug::TagBeforeData`]: the block whose data are late, or 0, and the data.
 static LATE: [AtomicU64; 1 + BLOCK_WORDS] = [const { AtomicU64::new(0) }; 1 + BLOCK_WORDS];
-/// Of [`Bug::EarlyReply`] with Stache: the block whose invalidations go out at the next entry, or 0, to which nodes (a bit for each), and their number.
-static UNSENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// Of [`Bug::EarlyReply`] with Stache: the block whose invalidations go out at the next entry, or 0, and their number; and to which nodes.
+static UNSENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static UNSENT_TO: SharedSet = SharedSet::new();
 /// Of [`Bug::UpgradeWithoutData`]: the block.
 static UPGRADING: AtomicU64 = AtomicU64::new(0);
 /// Of [`Bug::HomeStoreDoesNotWait`], by a part of the address: a block, and the nodes whose acknowledgements nobody waits for.
-static OWED: [[AtomicU64; 2]; 1024] = [const { [const { AtomicU64::new(0) }; 2] }; 1024];
+static OWED: [(AtomicU64, SharedSet); 1024] = [const { (AtomicU64::new(0), SharedSet::new()) }; 1024];
 
-fn owed_of(block: Block) -> &'static [AtomicU64; 2] {
+/// A set of nodes that is changed behind a shared reference.
+struct SharedSet([AtomicU64; RUN_WORDS]);
+
+impl SharedSet {
+    const fn new() -> SharedSet {
+        SharedSet([const { AtomicU64::new(0) }; RUN_WORDS])
+    }
+
+    fn get(&self) -> NodeSet {
+        NodeSet(core::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
+    }
+
+    fn set(&self, nodes: NodeSet) {
+        for (word, of_set) in self.0.iter().zip(nodes.0) {
+            word.store(of_set, Ordering::Relaxed);
+        }
+    }
+}
+
+fn owed_of(block: Block) -> &'static (AtomicU64, SharedSet) {
     &OWED[(block.addr() / BLOCK_BYTES) as usize % OWED.len()]
 }
 
 /// Notes that nobody waits for the acknowledgements of these nodes; false when there is no room to note it.
-pub fn expect_no_answers(block: Block, nodes: u64) -> bool {
-    let [addr, owing] = owed_of(block);
-    if owing.load(Ordering::Relaxed) != 0 {
+pub fn expect_no_answers(block: Block, nodes: NodeSet) -> bool {
+    let (addr, owing) = owed_of(block);
+    if !owing.get().is_empty() {
         return false;
     }
     addr.store(block.addr(), Ordering::Relaxed);
-    owing.store(nodes, Ordering::Relaxed);
+    owing.set(nodes);
     true
 }
 
 /// Whether this acknowledgement is one that nobody waits for.
 pub fn is_unexpected_answer(block: Block, from: NodeId) -> bool {
-    let [addr, owing] = owed_of(block);
-    let (owed, bit) = (owing.load(Ordering::Relaxed), 1 << from.index());
-    let found = addr.load(Ordering::Relaxed) == block.addr() && owed & bit != 0;
+    let (addr, owing) = owed_of(block);
+    let owed = owing.get();
+    let found = addr.load(Ordering::Relaxed) == block.addr() && owed.contains(from);
     if found {
-        owing.store(owed & !bit, Ordering::Relaxed);
+        owing.set(owed.without(from));
     }
     found
-}
-
-/// The nodes of a set of bits.
-fn nodes_of(bits: u64) -> impl Iterator<Item = NodeId> {
-    (0..u64::BITS).filter(move |n| bits >> n & 1 != 0).filter_map(NodeId::new)
-}
-
-/// The set of bits of nodes.
-pub fn bits_of(nodes: impl Iterator<Item = NodeId>) -> u64 {
-    nodes.fold(0, |bits, node| bits | 1 << node.index())
 }
 
 /// Notes the block of an upgrade that has lost its copy.
@@ -77,18 +87,18 @@ pub fn begin(port: &mut impl Port) {
 fn send_unsent(port: &mut impl Port) {
     let addr = UNSENT[0].swap(0, Ordering::Relaxed);
     if addr != 0 {
-        let number = UNSENT[2].load(Ordering::Relaxed) as u16;
-        for to in nodes_of(UNSENT[1].load(Ordering::Relaxed)) {
+        let number = UNSENT[1].load(Ordering::Relaxed) as u16;
+        for to in UNSENT_TO.get().iter() {
             port.send(to, number, Block::of(addr), None);
         }
     }
 }
 
 /// Sends these messages at the next entry into the runtime.
-pub fn send_later(port: &mut impl Port, site: &BlockSite, kind: u8, nodes: u64) {
+pub fn send_later(port: &mut impl Port, site: &BlockSite, kind: u8, nodes: NodeSet) {
     send_unsent(port);
-    UNSENT[2].store(site.protocol.number_of(kind).into(), Ordering::Relaxed);
-    UNSENT[1].store(nodes, Ordering::Relaxed);
+    UNSENT[1].store(site.protocol.number_of(kind).into(), Ordering::Relaxed);
+    UNSENT_TO.set(nodes);
     UNSENT[0].store(site.block.addr(), Ordering::Relaxed);
 }
 

@@ -235,7 +235,7 @@ impl Links {
     }
 
     fn post_piece(&mut self, to: NodeId, piece: PushPiece) {
-        self.context.add_alone(Counter::BytesSent, piece.bytes());
+        self.context.add_unlocked(Counter::BytesSent, piece.bytes());
         let args = [piece.place, piece.blocks, 0];
         self.post(to, Message { handler: id::BLOCK_PUSHES, args, ..Message::default() });
     }
@@ -243,7 +243,7 @@ impl Links {
     /// Counts one event.
     #[inline]
     pub fn count(&self, counter: Counter) {
-        self.context.add_alone(counter, 1);
+        self.context.add_unlocked(counter, 1);
     }
 
     /// Sends a message; one to this node itself is handled soon.

@@ -410,7 +410,7 @@ impl ContextPage {
 
     /// [`ContextPage::add`] without a locked instruction, for nodes whose one thread is the only one that counts.
     #[inline]
-    pub fn add_alone(&self, counter: Counter, amount: u64) {
+    pub fn add_unlocked(&self, counter: Counter, amount: u64) {
         let at = self.base + (offset_of!(SharedContext, counters) + 8 * counter as usize) as u64;
         // SAFETY: as in `add`.
         let cell = unsafe { AtomicU64::from_ptr(at as *mut u64) };

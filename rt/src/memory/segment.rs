@@ -257,7 +257,7 @@ pub struct InvalidTags {
 ///
 /// # Safety
 /// The file's bytes are tags that nobody changes.
-pub(crate) unsafe fn map_tags_apart(total: u64, fill: InvalidTags) -> Result<u64, MapError> {
+pub(crate) unsafe fn map_separate_tags(total: u64, fill: InvalidTags) -> Result<u64, MapError> {
     let bytes = total + CONTEXT_BYTES;
     limits::make_room(bytes, true);
     // SAFETY: a new mapping, which the tags then take the place of.

@@ -248,7 +248,7 @@ impl Node {
     pub fn learn_slices(&mut self, addr: u64, bytes: u64) -> bool {
         let (nodes, me) = (self.homes.nodes(), self.me);
         let Some(own) = self.home_table.learn_slices((addr, bytes), nodes, me) else { return false };
-        self.context.add_alone(Counter::PagesHomed, own);
+        self.context.add_unlocked(Counter::PagesHomed, own);
         true
     }
 

@@ -236,7 +236,7 @@ impl Node {
     /// Handles messages until `done`, and none after that.
     pub fn wait(&mut self, what: Wait, done: impl Fn(&Node) -> bool) {
         if matches!(what, Wait::Barrier | Wait::Lock) {
-            self.engine.trail.border();
+            self.engine.history.border();
         }
         if done(self) {
             return;

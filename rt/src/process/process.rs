@@ -378,7 +378,7 @@ unsafe fn start_launched(boot: Boot) {
             or_fail(program::map_segment(header.segment_bytes));
             or_fail(program::invalidate_segment(boot.fd, &header));
             if region.has_promises() {
-                or_fail(program::keep_tags_apart(boot.fd, &header));
+                or_fail(program::separate_tags(boot.fd, &header));
             }
             region.context(me).set_stack_top(require_memory(own_stack::prepare()));
             let space = Space::program(header.segment_bytes);

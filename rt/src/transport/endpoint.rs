@@ -136,8 +136,8 @@ impl Transport {
         message.taken = peer.wire.taken();
         self.looking.sent(to);
         self.is_talking = message.traffic() == Traffic::Other;
-        self.own.add_alone(Counter::MessagesSent, 1);
-        self.own.add_alone(Counter::BytesSent, message.wire_bytes());
+        self.own.add_unlocked(Counter::MessagesSent, 1);
+        self.own.add_unlocked(Counter::BytesSent, message.wire_bytes());
         if peer.overflow.is_empty() && put(&mut peer.wire, &message) {
             if peer.wire.announce(kind) {
                 self.note_unsure(to, kind);
@@ -145,7 +145,7 @@ impl Transport {
             self.note_told(kind);
             return Ok(());
         }
-        self.own.add_alone(Counter::SendsBuffered, 1);
+        self.own.add_unlocked(Counter::SendsBuffered, 1);
         self.buffered += 1;
         if peer.overflow.is_empty() {
             // Nobody may have told it of what fills the wire, and what waits behind it may be a call.
@@ -190,8 +190,8 @@ impl Transport {
         let unsure = peer.wire.announce(kind);
         self.is_talking = traffic == Traffic::Other;
         self.looking.sent(to);
-        self.own.add_alone(Counter::MessagesSent, 1);
-        self.own.add_alone(Counter::BytesSent, LINE_BYTES + length);
+        self.own.add_unlocked(Counter::MessagesSent, 1);
+        self.own.add_unlocked(Counter::BytesSent, LINE_BYTES + length);
         if unsure {
             self.note_unsure(to, kind);
         }

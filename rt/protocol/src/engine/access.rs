@@ -13,8 +13,8 @@
 //! * A *block* is what changes hands together, as its allocation or `--block-size` says: a power of two of minimum blocks, which have a tag each.
 
 use crate::bugs::has_bug;
+use crate::engine::miss_history::MissHistory;
 use crate::engine::pages::Pages;
-use crate::engine::trail::Trail;
 use crate::ids::{Block, Data, NodeId};
 use crate::list::Protocols;
 use crate::port::{BlockSite, MESSAGES, Port, ProtocolId};
@@ -67,7 +67,7 @@ pub struct Engine<M: Storage> {
     held: Queue<Held, M>,
     pub(crate) pages: Pages<M>,
     /// The misses that waited, and what is likely to follow them.
-    pub trail: Trail<M>,
+    pub history: MissHistory<M>,
     waiting: Waiting,
 }
 
@@ -83,7 +83,7 @@ impl<M: Storage> Engine<M> {
             parts: Parts::new(header.nodes)?,
             held: Queue::new(),
             pages: Pages::new(header.stache_pages, header.segment_bytes)?,
-            trail: Trail::new(header.look_ahead, header.ring_slots)?,
+            history: MissHistory::new(header.look_ahead, header.ring_slots)?,
             waiting: Waiting { block: Block::of(0), store: false, joined: false },
         })
     }
@@ -217,7 +217,7 @@ impl<M: Storage> Engine<M> {
             return AccessProgress::Done;
         }
         self.waiting = Waiting { block: site.block, store, joined: false };
-        self.follow_trail(port, site.block, store);
+        self.follow_history(port, site.block, store);
         AccessProgress::Waits
     }
 

@@ -1,10 +1,10 @@
-//! Requests ahead: asks for the blocks that the trail says come next.
+//! Requests ahead: asks for the blocks that the history says come next.
 //!
 //! Input: a miss that waits. Output: requests that nobody waits for.
 
 use crate::engine::access::Engine;
+use crate::engine::miss_history::MissStep;
 use crate::engine::replace::AheadAnswer;
-use crate::engine::trail::TrailStep;
 use crate::ids::Block;
 use crate::port::Port;
 use crate::storage::Storage;
@@ -16,19 +16,19 @@ const LOOKED_AT: u64 = 4;
 impl<M: Storage> Engine<M> {
     /// The access in progress waits for a block: notes it, and asks for what is likely to be missed next.
     #[inline]
-    pub(crate) fn follow_trail<P: Port>(&mut self, port: &mut P, block: Block, store: bool) {
-        if self.trail.most != 0 {
-            self.trail.missed(block, store);
+    pub(crate) fn follow_history<P: Port>(&mut self, port: &mut P, block: Block, store: bool) {
+        if self.history.most != 0 {
+            self.history.missed(block, store);
             self.ask_ahead(port);
         }
     }
 
-    /// Asks for the blocks that the trail says come next, as far as that makes sense.
+    /// Asks for the blocks that the history says come next, as far as that makes sense.
     pub(crate) fn ask_ahead<P: Port>(&mut self, port: &mut P) {
-        let depth = self.trail.depth();
+        let depth = self.history.depth();
         let (mut asked, mut bytes) = (0, 0);
         for _ in 0..u64::from(depth) * LOOKED_AT {
-            let Some((block, store, steps)) = self.trail.expected() else { return };
+            let Some((block, store, steps)) = self.history.expected() else { return };
             // Larger blocks are several messages each, and a ring holds only so many.
             let more = port.block_bytes(block.addr());
             if asked == depth || bytes + more > BLOCK_MAX_BYTES {
@@ -37,13 +37,13 @@ impl<M: Storage> Engine<M> {
             match self.ask_block(port, block, store, false) {
                 AheadAnswer::Yes => {
                     port.count(Counter::AskedAhead);
-                    self.trail.append(TrailStep::miss(block, store));
+                    self.history.append(MissStep::miss(block, store));
                     (asked, bytes) = (asked + 1, bytes + more);
                 }
                 AheadAnswer::NotNeeded => {}
                 AheadAnswer::TooMany => return,
             }
-            self.trail.next += steps;
+            self.history.next += steps;
         }
     }
 }

@@ -3,14 +3,14 @@
 //! | file | what |
 //! |---|---|
 //! | [`pages`] | the pages of which this node has copies |
-//! | [`trail`] | the misses of earlier iterations |
+//! | [`miss_history`] | the misses of earlier iterations |
 //! | [`access`] | misses and messages: the engine itself |
 //! | [`replace`] | a page makes room for another one; prefetch and check-in |
-//! | [`ahead`] | requests ahead, along the trail |
+//! | [`ahead`] | requests ahead, along the history |
 
 pub mod pages;
 
-pub mod trail;
+pub mod miss_history;
 
 pub mod access;
 

@@ -70,8 +70,8 @@ impl<const N: usize, const B: usize> World<N, B> {
     ) -> Result<(), Fault> {
         for &action in actions.as_slice() {
             match action {
-                Action::CopyIn => self.copies[at][block].data = data.ok_or(Fault::NoData)?,
-                Action::SetTag(tag) => self.copies[at][block].tag = tag,
+                Action::CopyIn => self.copies[at][block].copy_in(data)?,
+                Action::SetTag(tag) => self.copies[at][block].set_tag(tag),
                 Action::Send(to, msg) if at == home => self.send_from_home(home, to.index(), block, msg)?,
                 Action::Invalidate(set) if at == home => {
                     for to in set.iter() {

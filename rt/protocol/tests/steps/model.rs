@@ -110,6 +110,19 @@ pub struct LocalCopy {
     pub miss: Option<Access>,
 }
 
+impl LocalCopy {
+    /// What a protocol's `CopyIn` does with what the event has brought.
+    pub fn copy_in(&mut self, data: Option<bool>) -> Result<(), Fault> {
+        self.data = data.ok_or(Fault::NoData)?;
+        Ok(())
+    }
+
+    /// What a protocol's `SetTag` does.
+    pub fn set_tag(&mut self, tag: Tag) {
+        self.tag = tag;
+    }
+}
+
 /// Who is the home of each block, and the planted error, if the protocol is not the real one.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<M, const B: usize> {

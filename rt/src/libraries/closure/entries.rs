@@ -1,7 +1,7 @@
 //! The caches' entries: the rewritten form of a file, by what tells a version of a file from all others.
 
 use crate::kernel::sys::{self, Errno};
-use crate::libraries::closure::kept::KEPT;
+use crate::libraries::closure::opened_by_libc::OPENED;
 use crate::libraries::closure::own_cache;
 use crate::libraries::closure::paths::{Fd, Path};
 use crate::libraries::closure::source::state;
@@ -16,8 +16,8 @@ pub fn entry_name(to: &mut impl Write, st_dev: u64, st_ino: u64, bytes: u64, cti
 /// The rewritten form of the file that `stat` describes: from the cache, as it has been kept open, or from the user's own cache.
 pub fn entry_of(stat: &libc::stat, folder: &CStr, key: &CStr) -> Result<Fd, Errno> {
     cached(stat, folder).or_else(|e| {
-        if KEPT.stands_for(stat)
-            && let Some(kept) = KEPT.open()
+        if OPENED.stands_for(stat)
+            && let Some(kept) = OPENED.open()
         {
             return Ok(kept);
         }

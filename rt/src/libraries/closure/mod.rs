@@ -25,7 +25,7 @@ pub mod rewriting;
 pub mod own_cache;
 
 // What glibc opens by itself.
-pub mod kept;
+pub mod opened_by_libc;
 
 // Entries of the caches.
 pub mod entries;

@@ -8,7 +8,7 @@ use crate::kernel::print;
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::entries::{cached, entry_of, touch};
 use crate::libraries::closure::file_kind::{FileKind, kind_of};
-use crate::libraries::closure::kept::{KEPT, OPENED_BY_LIBC, identity, stat_of_original};
+use crate::libraries::closure::opened_by_libc::{LIBGCC, OPENED, identity, stat_of_original};
 use crate::libraries::closure::own_cache;
 use crate::libraries::closure::paths::{Fd, Path, open, path_ends_with, path_of};
 use crate::libraries::closure::rewriting::make;
@@ -56,7 +56,7 @@ pub fn in_bundle(path: &CStr) -> Option<Result<Fd, Errno>> {
         return None;
     }
     let found = open_beside_program(folder, last_part(path));
-    let found = found.or_else(|e| if path_ends_with(path, OPENED_BY_LIBC) { KEPT.open().ok_or(e) } else { Err(e) });
+    let found = found.or_else(|e| if path_ends_with(path, LIBGCC) { OPENED.open().ok_or(e) } else { Err(e) });
     match found {
         Err(Errno(libc::ENOENT)) => None,
         found => Some(found),
@@ -223,12 +223,12 @@ fn refuse(fd: i32, why: fmt::Arguments<'_>) {
 /// then a later attempt to open it says what is wrong.
 #[inline(never)]
 pub fn keep() {
-    if !active() || KEPT.get().is_some() {
+    if !active() || OPENED.get().is_some() {
         return;
     }
     let found = match state().source {
         LibrarySource::Off => return,
-        LibrarySource::Bundle { .. } => match in_bundle(OPENED_BY_LIBC) {
+        LibrarySource::Bundle { .. } => match in_bundle(LIBGCC) {
             Some(found) => found.map(|file| (file, [0; 5])),
             None => return,
         },
@@ -236,7 +236,7 @@ pub fn keep() {
             stat_of_original().and_then(|stat| Ok((cached(&stat, folder)?, identity(&stat))))
         }
     };
-    let _ = found.and_then(|(file, original)| KEPT.set(&file, original));
+    let _ = found.and_then(|(file, original)| OPENED.set(&file, original));
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub unsafe fn invalidate_segment(fd: i32, header: &RegionHeader) -> Result<(), M
 }
 
 /// Where the tags of the segment lie that hold; 0: where code looks for them.
-static APART: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
+static SEPARATE_TAGS: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 
 /// Lets the segment's tags lie apart from those that code tests. These stay Invalid: each access enters the runtime.
 ///
@@ -66,17 +66,17 @@ static APART: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 ///
 /// # Safety
 /// As [`invalidate_segment`], after it, and before anybody else has used the segment.
-pub unsafe fn keep_tags_apart(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
+pub unsafe fn separate_tags(fd: i32, header: &RegionHeader) -> Result<(), MapError> {
     let fill = InvalidTags { fd, offset: header.fill_off, bytes: header.fill_bytes };
     // SAFETY: passed on from the caller.
-    let at = unsafe { segment::map_tags_apart(header.segment_bytes >> BLOCK_SHIFT, fill) }?;
-    APART.store(at, Ordering::Relaxed);
+    let at = unsafe { segment::map_separate_tags(header.segment_bytes >> BLOCK_SHIFT, fill) }?;
+    SEPARATE_TAGS.store(at, Ordering::Relaxed);
     Ok(())
 }
 
 /// The segment with the tags that hold.
 pub fn segment() -> Chosen {
-    match APART.load(Ordering::Relaxed) {
+    match SEPARATE_TAGS.load(Ordering::Relaxed) {
         0 => PROGRAM,
         tags => Chosen::with_tags_at(tags),
     }
@@ -99,7 +99,7 @@ pub unsafe fn forget_segment(bytes: u64) -> sys::Result<()> {
     // SAFETY: passed on from the caller.
     unsafe {
         PROGRAM.forget(SEGMENT_BASE, bytes)?;
-        match APART.load(Ordering::Relaxed) {
+        match SEPARATE_TAGS.load(Ordering::Relaxed) {
             0 => Ok(()),
             tags => sys::madvise(tags, bytes >> BLOCK_SHIFT, libc::MADV_DONTNEED),
         }

@@ -85,7 +85,7 @@ impl Node {
             self.ask(node, request, id::OPERATION_KNOWN, Wait::Other);
         }
         self.count(Counter::Allocations);
-        self.context.add_alone(Counter::AllocatedBytes, bytes);
+        self.context.add_unlocked(Counter::AllocatedBytes, bytes);
         Ok(addr)
     }
 
@@ -112,7 +112,7 @@ impl Node {
             self.forget_stores(chunk.addr, chunk.bytes);
         }
         self.count(Counter::Allocations);
-        self.context.add_alone(Counter::AllocatedBytes, chunk.bytes);
+        self.context.add_unlocked(Counter::AllocatedBytes, chunk.bytes);
         chunk.addr
     }
 

@@ -18,7 +18,7 @@ use crate::kernel::sys::{self, Errno};
 use crate::libraries::block_counters;
 use crate::libraries::closure::file_kind;
 use crate::libraries::closure::file_kind::FileKind;
-use crate::libraries::closure::kept;
+use crate::libraries::closure::opened_by_libc;
 use crate::libraries::closure::paths;
 use crate::libraries::closure::paths::Fd;
 use crate::libraries::closure::redirect;
@@ -93,7 +93,7 @@ unsafe fn open_for_loader(call: &Call, path: u64) -> i64 {
     let found = redirect::redirect(Fd(fd as i32));
     if found.is_ok() {
         // SAFETY: the caller's.
-        kept::note_opened(unsafe { CStr::from_ptr(runtime_address(path).cast()) });
+        opened_by_libc::note_opened(unsafe { CStr::from_ptr(runtime_address(path).cast()) });
     }
     found.map_or_else(|Errno(e)| -i64::from(e), |fd| i64::from(fd.keep()))
 }

@@ -106,7 +106,7 @@ fn to_be_dealt_out<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
 fn ahead<const BYTES: u64>(copies: &mut [Copy]) -> Vec<Variable> {
     let variables = pages::<BYTES, 3>(copies);
     let steps: Vec<_> = variables.iter().map(|words| (Block::of(words[0]), false)).collect();
-    copies[1].node.engine.trail.follow(&steps);
+    copies[1].node.engine.history.follow(&steps);
     variables
 }
 
@@ -404,10 +404,10 @@ pub fn own<const BYTES: u64>() -> Model {
     Model { before, ..model("request of a home for its own block", plain, neighbours::<BYTES>, scripts) }
 }
 
-/// A trail of three misses is followed.
-pub fn trail<const BYTES: u64>() -> Model {
+/// A history of three misses is followed.
+pub fn history<const BYTES: u64>() -> Model {
     let scripts = vec![vec![Store(1), Store(2)], vec![Load(0), Load(1), Store(2)]];
-    model("trail", looking_ahead, ahead::<BYTES>, scripts)
+    model("history", looking_ahead, ahead::<BYTES>, scripts)
 }
 
 /// Three nodes use a page that has no home yet.

@@ -114,8 +114,8 @@ fn requests_ahead_change_nothing() {
     explored(&own::<64>(), "64", ALL, 184);
     explored(&own::<256>(), "256", ALL, 538);
     explored(&own::<2048>(), "2048", ALL, 12_088);
-    explored(&trail::<64>(), "64", ALL, 5_953);
-    explored(&trail::<128>(), "128", FIRST, 19_044);
+    explored(&history::<64>(), "64", ALL, 5_953);
+    explored(&history::<128>(), "128", FIRST, 19_044);
 }
 
 #[test]
@@ -254,12 +254,12 @@ fn more_of_each_other() {
     explored(&by("migratory", replacement::<64>()), "64", ALL, 593);
     explored(&by("migratory", parts_of_two::<64>()), "64", ALL, 4588);
     explored(&by("migratory", home_by_use::<64>()), "64", ALL, 4624);
-    explored(&by("migratory", trail::<64>()), "64", ALL, 4540);
+    explored(&by("migratory", history::<64>()), "64", ALL, 4540);
     explored(&side_by_side::<64, 4>(), "64", ALL, 8436);
     explored(&by("home", parts_of_two::<64>()), "64", ALL, 7_176);
     explored(&by("broadcast", read_again_and_again::<64>()), "64", ALL, 26_105);
     explored(&joined::<4096>(), "4096", ALL, 129_191);
-    explored(&trail::<256>(), "256", ALL, 120_953);
+    explored(&history::<256>(), "256", ALL, 120_953);
     explored(&own::<4096>(), "4096", ALL, 43_528);
     explored(&joined::<2048>(), "2048", ALL, 34_983);
     explored(&push::<128>(), "128", ALL, 14_887);

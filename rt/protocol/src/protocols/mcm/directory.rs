@@ -91,7 +91,7 @@ const NOBODY: u16 = 0;
 const HOME: u16 = 0xffff;
 
 /// A node's number where 0 means nobody.
-const fn named(node: NodeId) -> u16 {
+const fn name_of(node: NodeId) -> u16 {
     node.index() as u16 + 1
 }
 
@@ -112,10 +112,10 @@ impl Entry {
             HomeState::Transitioning { waiting, owes, requester } => {
                 let (requester, exclusive) = match requester {
                     Requester::Home => (HOME, 0),
-                    Requester::Node { node, exclusive } => (named(node), exclusive as u8),
+                    Requester::Node { node, exclusive } => (name_of(node), exclusive as u8),
                 };
                 let owes = match owes {
-                    Some(owner) => named(owner),
+                    Some(owner) => name_of(owner),
                     None => NOBODY,
                 };
                 Entry { nodes: waiting, kind: TRANSITIONING, requester, owes, exclusive, zero: 0 }

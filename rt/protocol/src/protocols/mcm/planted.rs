@@ -83,9 +83,8 @@ impl<M: Storage> Mcm<M> {
                 else {
                     return false;
                 };
-                let bits = planted::bits_of(nodes.iter());
                 let applies = bug == Bug::EarlyReply || requester == Requester::Home;
-                if !applies || !planted::expect_no_answers(site.block, bits) {
+                if !applies || !planted::expect_no_answers(site.block, nodes) {
                     return false;
                 }
                 let invalidate = |env: &mut Env<'_, M, P>| {

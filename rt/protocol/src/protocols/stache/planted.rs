@@ -85,7 +85,7 @@ impl<M: Storage, R: StacheRules<M>> Stache<M, R> {
             (Some(Bug::RecallKeepsWritable), Action::SetTag(_)) => has(Action::SendHome(Msg::Downgraded)),
             (Some(Bug::HomeKeepsTag), Action::SetTag(Tag::Invalid)) => at_home,
             (Some(Bug::EarlyReply), Action::Invalidate(nodes)) => {
-                planted::send_later(env.port, site, Msg::Invalidate.byte(), planted::bits_of(nodes.iter()));
+                planted::send_later(env.port, site, Msg::Invalidate.byte(), nodes);
                 for node in nodes.iter() {
                     self.home_event(env, site, HomeEvent::InvalidateAck(node), None);
                 }
@@ -94,7 +94,7 @@ impl<M: Storage, R: StacheRules<M>> Stache<M, R> {
             (Some(Bug::HomeStoreDoesNotWait), Action::Invalidate(nodes)) => {
                 let state = self.directory.get(env.port.number(site.block));
                 let own = matches!(state, Ok(DirState::AwaitAcks { requester: Requester::Home, .. }));
-                if !own || !planted::expect_no_answers(site.block, planted::bits_of(nodes.iter())) {
+                if !own || !planted::expect_no_answers(site.block, nodes) {
                     return false;
                 }
                 for node in nodes.iter() {

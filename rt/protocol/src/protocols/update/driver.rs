@@ -78,7 +78,7 @@ impl<M: Storage> StacheRules<M> for UpdatePushes<M> {
 
     fn other_message<P: Port>(env: &mut Env<'_, M, P>, state: DirState, message: &Incoming<'_>) -> Option<DirState> {
         if message.kind == DROPPED {
-            return Some(steps::dropped(state, message.from));
+            return Some(steps::without_reader(state, message.from));
         }
         reject(env.port);
         None

@@ -71,7 +71,7 @@ pub fn cache_step(state: CacheState, event: CacheEvent) -> Result<(CacheState, A
 }
 
 /// At the home: a node says that it has no copy. Whatever it asked for, it will ask for behind this.
-pub fn dropped(state: DirState, from: NodeId) -> DirState {
+pub fn without_reader(state: DirState, from: NodeId) -> DirState {
     match state {
         DirState::Shared(readers) => match readers.without(from) {
             rest if rest.is_empty() => DirState::Idle,
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn the_last_reader_that_drops_its_copy_leaves_the_block_to_the_home() {
         let both = DirState::Shared(NodeSet::of(x()).with(y()));
-        assert_eq!(dropped(both, node(9)), both);
-        assert_eq!(dropped(dropped(both, x()), y()), DirState::Idle);
-        assert_eq!(dropped(DirState::Exclusive(x()), x()), DirState::Exclusive(x()));
+        assert_eq!(without_reader(both, node(9)), both);
+        assert_eq!(without_reader(without_reader(both, x()), y()), DirState::Idle);
+        assert_eq!(without_reader(DirState::Exclusive(x()), x()), DirState::Exclusive(x()));
     }
 }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// The C library, and what it opens by itself, in the same folder.
 pub const LIBC: &CStr = c"libc.so.6";
-pub const OPENED_BY_LIBC: &CStr = c"libgcc_s.so.1";
+pub const LIBGCC: &CStr = c"libgcc_s.so.1";
 
 /// Longest folder of the C library, with a slash.
 const FOLDER_BYTES: usize = 256;
@@ -60,7 +60,7 @@ fn write_original(to: &mut Path) -> Result<(), Errno> {
     }
     // SAFETY: see `LibcFolder`.
     to.push(unsafe { &(&*LIBC_FOLDER.bytes.get())[..len] })?;
-    to.push(OPENED_BY_LIBC.to_bytes())
+    to.push(LIBGCC.to_bytes())
 }
 
 /// What tells a version of a file from all others; see [`crate::libraries::closure::entries::entry_name`].
@@ -79,26 +79,26 @@ fn store(words: &[AtomicU64; 5], values: [u64; 5]) {
 }
 
 /// A rewritten file, open.
-pub struct KeptFile {
+pub struct OpenedByLibc {
     fd: AtomicI32,
     file: [AtomicU64; 5],
     original: [AtomicU64; 5],
 }
 
-/// Values of [`KeptFile::fd`] that are no descriptors: nothing is kept, and a thread of process P is at work (a copy of the process, made meanwhile, has no
+/// Values of [`OpenedByLibc::fd`] that are no descriptors: nothing is kept, and a thread of process P is at work (a copy of the process, made meanwhile, has no
 /// such thread).
 const NONE: i32 = -1;
 const fn in_work(process: i32) -> i32 {
     -1 - process
 }
 
-pub static KEPT: PerProcess<KeptFile> = PerProcess::new(KeptFile {
+pub static OPENED: PerProcess<OpenedByLibc> = PerProcess::new(OpenedByLibc {
     fd: AtomicI32::new(NONE),
     file: [const { AtomicU64::new(0) }; 5],
     original: [const { AtomicU64::new(0) }; 5],
 });
 
-impl KeptFile {
+impl OpenedByLibc {
     /// The descriptor, if the program has left it alone.
     pub fn get(&self) -> Option<i32> {
         let fd = self.fd.load(Ordering::Acquire);
@@ -148,7 +148,7 @@ fn copy(fd: i32, from: u64) -> Result<Fd, Errno> {
 /// A file in memory with the contents of the file behind `fd`.
 fn copy_of_file(fd: i32) -> Result<Fd, Errno> {
     let mut bytes = sys::fstat(fd)?.st_size as u64;
-    let to = sys::memfd(OPENED_BY_LIBC).map(Fd)?;
+    let to = sys::memfd(LIBGCC).map(Fd)?;
     let mut offset = 0u64;
     while bytes > 0 {
         let args = [to.0 as u64, fd as u64, &raw mut offset as u64, bytes, 0, 0];
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn a_kept_file_is_known_from_others_of_its_number() {
-        let kept = KeptFile {
+        let kept = OpenedByLibc {
             fd: AtomicI32::new(NONE),
-            file: KEPT.file.each_ref().map(|_| AtomicU64::new(0)),
+            file: OPENED.file.each_ref().map(|_| AtomicU64::new(0)),
             original: Default::default(),
         };
         assert!(kept.open().is_none());

@@ -1,6 +1,6 @@
-//! Asking ahead along the trail of misses.
+//! Asking ahead along the history of misses.
 //!
-//! Purpose: programs that iterate miss the same blocks in the same order again and again. [`Trail`] keeps the misses of this node that had to wait, in
+//! Purpose: programs that iterate miss the same blocks in the same order again and again. [`MissHistory`] keeps the misses of this node that had to wait, in
 //! order. When misses follow a stretch that it has seen before, the blocks that come next there are asked for together with the one that is missed, so that one
 //! wait, and where nodes share processors one switch to another process, serves many of them. Input: misses, and waits for other nodes
 //! (barriers, locks). Output: requests that nobody waits for, as those of `bz_prefetch`.
@@ -8,13 +8,13 @@
 //!
 //! Nothing is asked for before several misses in a row were as expected, and then twice as much with each that is. A guess cannot be watched
 //! while it is right: nobody sees the program use a block that is there. So each stretch that was asked for ends before a
-//! block that was not, and the next miss shows whether the trail is still right.
+//! block that was not, and the next miss shows whether the history is still right.
 //!
 //! **Invariants**
 //! * A request ahead is a hint: it changes nothing that the program can see, and is one of the steps that any node may take at any time.
 //! * No request goes beyond a wait for other nodes, where what is shared changes hands: before it, a block that is wanted
 //!   behind it is still being written.
-//! * The trail never asks for what is in use ([`crate::engine::access::Engine::is_in_use`]), nor for a page that would have to take the place of another one.
+//! * The history never asks for what is in use ([`crate::engine::access::Engine::is_in_use`]), nor for a page that would have to take the place of another one.
 
 use crate::ids::Block;
 use crate::storage::{Storage, Table};
@@ -25,19 +25,19 @@ const STEPS: u64 = 1 << 17;
 const SURE: u32 = 4;
 /// More of them make it no surer.
 const SUREST: u32 = 12;
-/// So many steps of the trail may be left out by a miss that still follows it: blocks that were here already.
+/// So many steps of the history may be left out by a miss that still follows it: blocks that were here already.
 const LEFT_OUT: u64 = 4;
 
 /// A miss, or a border; as a word: the block's address, which leaves the lower bits free, and what is set of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TrailStep(u64);
+pub(crate) struct MissStep(u64);
 
 const STORE: u64 = 1;
-const BORDER: TrailStep = TrailStep(2);
+const BORDER: MissStep = MissStep(2);
 
-impl TrailStep {
-    pub(crate) const fn miss(block: Block, store: bool) -> TrailStep {
-        TrailStep(block.addr() | if store { STORE } else { 0 })
+impl MissStep {
+    pub(crate) const fn miss(block: Block, store: bool) -> MissStep {
+        MissStep(block.addr() | if store { STORE } else { 0 })
     }
 
     /// Where its last position is noted.
@@ -53,7 +53,7 @@ impl TrailStep {
 }
 
 /// The misses of one node.
-pub struct Trail<M: Storage> {
+pub struct MissHistory<M: Storage> {
     /// Most requests at a time; 0: nothing is kept.
     pub(crate) most: u32,
     /// By position modulo [`STEPS`].
@@ -68,31 +68,31 @@ pub struct Trail<M: Storage> {
     agreed: u32,
 }
 
-impl<M: Storage> Trail<M> {
+impl<M: Storage> MissHistory<M> {
     /// # Errors
     /// There is no memory.
-    pub fn new(most: u32, ring_slots: u32) -> Result<Trail<M>, M::Error> {
+    pub fn new(most: u32, ring_slots: u32) -> Result<MissHistory<M>, M::Error> {
         // All of them may go to one node, and their answers come from there.
         let most = most.min(ring_slots / 2);
         let steps = if most == 0 { 0 } else { STEPS };
-        Ok(Trail { most, steps: M::table(steps)?, places: M::table(steps)?, end: 0, next: 0, agreed: 0 })
+        Ok(MissHistory { most, steps: M::table(steps)?, places: M::table(steps)?, end: 0, next: 0, agreed: 0 })
     }
 
-    /// The trail of a node that has missed these blocks before, in that order, and is sure of it.
+    /// The history of a node that has missed these blocks before, in that order, and is sure of it.
     #[cfg(feature = "planted")]
     pub fn follow(&mut self, steps: &[(Block, bool)]) {
-        steps.iter().for_each(|&(block, store)| self.append(TrailStep::miss(block, store)));
+        steps.iter().for_each(|&(block, store)| self.append(MissStep::miss(block, store)));
         self.border();
         (self.next, self.agreed) = (0, SURE);
     }
 
     /// The step at that position, if it is still there.
-    fn step(&self, at: u64) -> Option<TrailStep> {
-        (at < self.end && self.end - at <= STEPS).then(|| TrailStep(self.steps.get(at % STEPS)))
+    fn step(&self, at: u64) -> Option<MissStep> {
+        (at < self.end && self.end - at <= STEPS).then(|| MissStep(self.steps.get(at % STEPS)))
     }
 
     /// The last position of that step.
-    fn find(&self, step: TrailStep) -> Option<u64> {
+    fn find(&self, step: MissStep) -> Option<u64> {
         let place = self.places.get(step.place()).checked_sub(1)?;
         // How far back it is, which is less than 2^32 or too far.
         let back = u64::from((self.end as u32).wrapping_sub(place));
@@ -100,7 +100,7 @@ impl<M: Storage> Trail<M> {
         (self.step(at) == Some(step)).then_some(at)
     }
 
-    pub(crate) fn append(&mut self, step: TrailStep) {
+    pub(crate) fn append(&mut self, step: MissStep) {
         self.steps.set(self.end % STEPS, step.0);
         self.end += 1;
         if step != BORDER {
@@ -110,7 +110,7 @@ impl<M: Storage> Trail<M> {
 
     /// A miss that waits.
     pub(crate) fn missed(&mut self, block: Block, store: bool) {
-        let step = TrailStep::miss(block, store);
+        let step = MissStep::miss(block, store);
         let expected = (self.next..).take(1 + LEFT_OUT as usize).find(|&at| self.step(at) == Some(step));
         let found = match expected {
             Some(at) => {
@@ -142,11 +142,11 @@ impl<M: Storage> Trail<M> {
         }
     }
 
-    /// What is expected at position [`Trail::next`]: a block, and whether it will be stored to; and the steps that it takes up. A load that is followed by a
+    /// What is expected at position [`MissHistory::next`]: a block, and whether it will be stored to; and the steps that it takes up. A load that is followed by a
     /// store to the same block is taken for the store.
     pub(crate) fn expected(&self) -> Option<(Block, bool, u64)> {
         let (block, store) = self.step(self.next)?.as_miss()?;
-        let then_stores = !store && self.step(self.next + 1) == Some(TrailStep::miss(block, true));
+        let then_stores = !store && self.step(self.next + 1) == Some(MissStep::miss(block, true));
         Some((block, store || then_stores, 1 + u64::from(then_stores)))
     }
 }
@@ -157,38 +157,38 @@ mod tests {
     use crate::storage::vectors::VectorStorage;
     use blizzard_contract::SEGMENT_BASE;
 
-    fn new_trail(most: u32, ring_slots: u32) -> Result<Trail<VectorStorage>, core::convert::Infallible> {
-        Trail::new(most, ring_slots)
+    fn new_history(most: u32, ring_slots: u32) -> Result<MissHistory<VectorStorage>, core::convert::Infallible> {
+        MissHistory::new(most, ring_slots)
     }
 
     fn block(n: u64) -> Block {
         Block::of(SEGMENT_BASE + n * 64)
     }
 
-    /// What the trail would ask for after a miss, all of which is taken.
-    fn follow(trail: &mut Trail<VectorStorage>, n: u64, store: bool) -> std::vec::Vec<(u64, bool)> {
-        trail.missed(block(n), store);
+    /// What the history would ask for after a miss, all of which is taken.
+    fn follow(history: &mut MissHistory<VectorStorage>, n: u64, store: bool) -> std::vec::Vec<(u64, bool)> {
+        history.missed(block(n), store);
         let mut all = std::vec::Vec::new();
-        while (all.len() as u32) < trail.depth()
-            && let Some((block, store, steps)) = trail.expected()
+        while (all.len() as u32) < history.depth()
+            && let Some((block, store, steps)) = history.expected()
         {
-            trail.append(TrailStep::miss(block, store));
-            trail.next += steps;
+            history.append(MissStep::miss(block, store));
+            history.next += steps;
             all.push(((block.addr() - SEGMENT_BASE) / 64, store));
         }
         all
     }
 
-    /// An iteration that waits at its end; how many of its misses are left when the trail is followed.
-    fn iterate(trail: &mut Trail<VectorStorage>, order: &[u64]) -> usize {
+    /// An iteration that waits at its end; how many of its misses are left when the history is followed.
+    fn iterate(history: &mut MissHistory<VectorStorage>, order: &[u64]) -> usize {
         let (mut misses, mut here) = (0, std::collections::HashSet::new());
         for &n in order {
             if !here.contains(&n) {
                 misses += 1;
-                here.extend(follow(trail, n, false).into_iter().map(|(n, _)| n));
+                here.extend(follow(history, n, false).into_iter().map(|(n, _)| n));
             }
         }
-        trail.border();
+        history.border();
         misses
     }
 
@@ -198,60 +198,60 @@ mod tests {
 
     #[test]
     fn an_order_that_repeats_is_foreseen() {
-        let mut trail = new_trail(15, 128).unwrap();
+        let mut history = new_history(15, 128).unwrap();
         let order = scattered(1000);
-        assert_eq!(iterate(&mut trail, &order), 1000);
+        assert_eq!(iterate(&mut history, &order), 1000);
         for _ in 0..5 {
-            let misses = iterate(&mut trail, &order);
+            let misses = iterate(&mut history, &order);
             assert!(misses <= 1000 / 16 + 12, "{misses}");
         }
     }
 
-    /// Random accesses to few blocks are found on the trail each time, but not where they are expected.
+    /// Random accesses to few blocks are found on the history each time, but not where they are expected.
     #[test]
     fn what_does_not_repeat_is_not_asked_for() {
-        let mut trail = new_trail(15, 128).unwrap();
+        let mut history = new_history(15, 128).unwrap();
         let (mut random, mut asked) = (7u64, 0);
         for _ in 0..20_000 {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            asked += follow(&mut trail, random % 100, false).len();
+            asked += follow(&mut history, random % 100, false).len();
         }
         assert!(asked < 20, "{asked}");
     }
 
     #[test]
     fn a_changed_order_is_learnt() {
-        let mut trail = new_trail(15, 128).unwrap();
+        let mut history = new_history(15, 128).unwrap();
         let mut order = scattered(600);
         for _ in 0..3 {
-            iterate(&mut trail, &order);
+            iterate(&mut history, &order);
         }
         // Some blocks are not used any more, and others come in.
         order.retain(|n| n % 10 != 3);
         order[200..260].iter_mut().for_each(|n| *n += 20_000);
-        let first = iterate(&mut trail, &order);
-        let second = iterate(&mut trail, &order);
-        let third = iterate(&mut trail, &order);
+        let first = iterate(&mut history, &order);
+        let second = iterate(&mut history, &order);
+        let third = iterate(&mut history, &order);
         assert!(first > 60 && second < 100 && third < 80, "{first} {second} {third}");
     }
 
     #[test]
     fn nothing_is_asked_for_beyond_a_border() {
-        let mut trail = new_trail(15, 128).unwrap();
+        let mut history = new_history(15, 128).unwrap();
         let (one, two) = (scattered(100), scattered(50).iter().map(|n| n + 20_000).collect::<std::vec::Vec<_>>());
         for _ in 0..3 {
             for part in [&one, &two] {
                 let mut here = std::collections::HashSet::new();
                 for &n in part.iter() {
                     if !here.contains(&n) {
-                        here.extend(follow(&mut trail, n, false).into_iter().map(|(n, _)| n));
+                        here.extend(follow(&mut history, n, false).into_iter().map(|(n, _)| n));
                     }
                 }
                 assert!(here.iter().all(|n| part.contains(n)));
-                trail.border();
-                trail.border();
+                history.border();
+                history.border();
             }
         }
     }
@@ -259,37 +259,37 @@ mod tests {
     /// A block that is loaded and then stored to is asked for once, to store to it.
     #[test]
     fn a_load_before_a_store_asks_for_both() {
-        let mut trail = new_trail(15, 128).unwrap();
+        let mut history = new_history(15, 128).unwrap();
         for _ in 0..2 {
             for n in 0..50 {
-                trail.missed(block(n), false);
-                trail.missed(block(n), true);
+                history.missed(block(n), false);
+                history.missed(block(n), true);
             }
         }
-        trail.missed(block(0), false);
-        assert_eq!(trail.expected(), Some((block(0), true, 1)));
-        trail.missed(block(0), true);
-        assert_eq!(trail.expected(), Some((block(1), true, 2)));
+        history.missed(block(0), false);
+        assert_eq!(history.expected(), Some((block(0), true, 1)));
+        history.missed(block(0), true);
+        assert_eq!(history.expected(), Some((block(1), true, 2)));
     }
 
     #[test]
-    fn the_trail_forgets_its_beginning() {
-        let mut trail = new_trail(15, 128).unwrap();
+    fn the_history_forgets_its_beginning() {
+        let mut history = new_history(15, 128).unwrap();
         for n in 0..STEPS + 100 {
-            assert!(follow(&mut trail, n, false).is_empty());
+            assert!(follow(&mut history, n, false).is_empty());
         }
-        assert_eq!((trail.find(TrailStep::miss(block(50), false)), trail.step(99)), (None, None));
+        assert_eq!((history.find(MissStep::miss(block(50), false)), history.step(99)), (None, None));
         let last = STEPS + 99;
-        assert_eq!(trail.find(TrailStep::miss(block(last), false)), Some(last));
+        assert_eq!(history.find(MissStep::miss(block(last), false)), Some(last));
         // Positions are kept modulo 2^32.
-        trail.end += u64::from(u32::MAX);
-        assert_eq!(trail.find(TrailStep::miss(block(last), false)), None);
+        history.end += u64::from(u32::MAX);
+        assert_eq!(history.find(MissStep::miss(block(last), false)), None);
     }
 
     #[test]
     fn without_requests_nothing_is_kept() {
-        let mut trail = new_trail(0, 128).unwrap();
-        trail.border();
-        assert_eq!((trail.end, trail.depth()), (0, 0));
+        let mut history = new_history(0, 128).unwrap();
+        history.border();
+        assert_eq!((history.end, history.depth()), (0, 0));
     }
 }

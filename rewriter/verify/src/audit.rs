@@ -1,4 +1,8 @@
 //! The result of an audit: counts and findings, printable and serialisable.
+//!
+//! Input: what the judges report, one thing at a time. Output: [`Audit`], as text and as JSON. **Invariants**: a file is clean if and only if there is no
+//! finding, listed or only counted. Each access is counted once: as checked, exempt, covered or not asked for. Maps are in the order of their keys, so
+//! equal audits print alike.
 
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -45,16 +45,7 @@ pub(crate) fn audit_against(
             }
         };
     }
-    for (bit, word) in [
-        (module_flags::CHECK_LOADS, "loads"),
-        (module_flags::CHECK_STORES, "stores"),
-        (module_flags::POLLS, "polls"),
-        (module_flags::COUNTING, "counting"),
-    ] {
-        if m.info.flags & bit != 0 {
-            audit.requested.push(word.to_string());
-        }
-    }
+    audit.requested = requested(m.info.flags);
     headers::judge(&m, original.map(Original::file), &mut audit);
     notes::judge(&m, &mut audit);
     runtime::judge(&m, runtimes, &mut audit);
@@ -75,9 +66,7 @@ pub(crate) fn audit_against(
     audit.instructions = (text.insns.len() + full.insns.len()) as u64;
     audit.functions = m.functions.len() as u64;
     for (code, what) in [(&text, "text"), (&full, "text"), (&cold, "cold code")] {
-        for u in &code.undecoded {
-            audit.finding(u.va, m.place(u.va), format!("{} bytes of {what} do not decode", u.bytes));
-        }
+        undecoded(&m, code, what, &mut audit);
     }
     let gated = syscalls::admit(&m, &mut text, &mut audit);
     let gated_full = syscalls::admit(&m, &mut full, &mut audit);
@@ -100,12 +89,7 @@ pub(crate) fn audit_against(
     let mut sites_full = find::find(&cx_full);
     syscalls::mark(&gated_full, &mut sites_full);
     for (code, sites) in [(&text, &sites), (&full, &sites_full)] {
-        for s in &sites.list {
-            if let Some(problem) = &s.problem {
-                let va = code.insns[s.access.min(code.insns.len() - 1)].va;
-                audit.finding(va, m.place(va), problem.clone());
-            }
-        }
+        problems(&m, code, sites, &mut audit);
     }
     cold_is_stubs(&m, &cold, &[&sites, &sites_full], &mut audit);
     restarts::compare(&m, &[(&text, &sites), (&full, &sites_full)], &mut audit);
@@ -194,4 +178,32 @@ pub(crate) fn audit_against(
         polls::prove(&m, &text, tested, &g, &depths, interruptible, &mut audit);
     }
     Ok(audit)
+}
+
+/// What was asked for, as the flags of the module info say.
+fn requested(flags: u64) -> Vec<String> {
+    let all = [
+        (module_flags::CHECK_LOADS, "loads"),
+        (module_flags::CHECK_STORES, "stores"),
+        (module_flags::POLLS, "polls"),
+        (module_flags::COUNTING, "counting"),
+    ];
+    all.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, word)| (*word).to_owned()).collect()
+}
+
+/// Finds bytes of code that do not decode.
+fn undecoded(m: &Module, code: &decoder::Code, what: &str, audit: &mut Audit) {
+    for u in &code.undecoded {
+        audit.finding(u.va, m.place(u.va), format!("{} bytes of {what} do not decode", u.bytes));
+    }
+}
+
+/// Finds sequences with something wrong in them.
+fn problems(m: &Module, code: &decoder::Code, sites: &site::Sites, audit: &mut Audit) {
+    for s in &sites.list {
+        if let Some(problem) = &s.problem {
+            let va = code.insns[s.access.min(code.insns.len() - 1)].va;
+            audit.finding(va, m.place(va), problem.clone());
+        }
+    }
 }

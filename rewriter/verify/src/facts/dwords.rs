@@ -16,10 +16,10 @@ pub(crate) fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
     let n = g.starts.len();
     let mut state = vec![0xffffu16; n];
     let mut open = g.open();
-    let kept = g.kept(text, &open);
+    let continues = g.continues(text, &open);
     // Code that no known way reaches may be entered from anywhere.
     let mut known = open.clone();
-    (0..n).filter(|&b| kept[b]).for_each(|b| known[b + 1] = true);
+    (0..n).filter(|&b| continues[b]).for_each(|b| known[b + 1] = true);
     let reached = g.reached(&known);
     open.iter_mut().zip(reached).for_each(|(open, reached)| *open |= !reached);
     (0..n).filter(|&b| open[b]).for_each(|b| state[b] = 0);
@@ -29,7 +29,7 @@ pub(crate) fn solve(g: &Graph, text: &Code, sites: &Sites) -> Vec<u16> {
         let b = b as usize;
         queued[b] = false;
         let set = behind(g, text, sites, b, g.range(b, text), state[b]);
-        let behind_call = kept[b].then_some(b + 1);
+        let behind_call = continues[b].then_some(b + 1);
         for t in g.succ(b).iter().map(|&t| t as usize).chain(behind_call) {
             let met = state[t] & set;
             if met != state[t] && !open[t] {

@@ -30,7 +30,7 @@ impl Stack {
         // An unresolved jump may lead to any block of its part.
         let loose: Vec<bool> = (0..n).map(|b| g.wild[g.component[b] as usize]).collect();
         let open = g.open();
-        let kept = g.kept(text, &open);
+        let continues = g.continues(text, &open);
         for e in (0..n).filter(|&b| open[b]) {
             state[e] = bit(RSP);
             reached[e] = true;
@@ -65,7 +65,7 @@ impl Stack {
                 if matches!(g.ends[b], End::Call(_) | End::CallInd { .. }) {
                     s &= CALLEE_SAVED;
                 }
-                let behind_call = kept[b].then_some(b + 1);
+                let behind_call = continues[b].then_some(b + 1);
                 g.succ(b).iter().map(|&t| t as usize).chain(behind_call).for_each(|t| to(t, s));
             }
             // Code that no known way reaches may be entered from outside.

@@ -129,6 +129,90 @@ fn missing(name: &str, what: impl std::fmt::Display) -> Error {
     Error::new(format!("{name}: {what}")).help("`blizzard verify` audits the output of `blizzard rewrite`")
 }
 
+/// The sections that are mapped, by their headers. `mapped` finds bytes.
+fn mapped_sections<'a>(
+    elf: &ElfFile64<Endianness>,
+    mapped: &impl Fn(u64, usize) -> Option<&'a [u8]>,
+) -> Vec<Section<'a>> {
+    let mut sections = Vec::new();
+    for s in elf.sections() {
+        let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
+        let has = |f: elf::SectionFlags| sh_flags.0 & f.0 != 0;
+        if !has(elf::SHF_ALLOC) {
+            continue;
+        }
+        // What the header says of the place in the file is not asked.
+        let in_file = s.kind() != object::SectionKind::UninitializedData && s.file_range().is_some();
+        let bytes = if in_file { usize::try_from(s.size()).unwrap_or(usize::MAX) } else { 0 };
+        sections.push(Section {
+            name: s.name().unwrap_or("?").to_string(),
+            va: s.address(),
+            data: mapped(s.address(), bytes).unwrap_or(&[]),
+            exec: has(elf::SHF_EXECINSTR),
+        });
+    }
+    sections
+}
+
+/// The symbols with a definition, by address, the longest first. `is_wanted` is told address and name.
+fn defined_symbols(elf: &ElfFile64<Endianness>, is_wanted: impl Fn(u64, Option<&str>) -> bool) -> Vec<Symbol> {
+    let mut symbols: Vec<Symbol> = elf
+        .symbols()
+        .filter(|s| s.is_definition() && is_wanted(s.address(), s.name().ok()))
+        .map(|s| Symbol {
+            va: s.address(),
+            bytes: s.size(),
+            name: s.name().unwrap_or("?").to_string(),
+            function: s.kind() == object::SymbolKind::Text,
+        })
+        .collect();
+    symbols.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
+    symbols
+}
+
+/// What relocations say: fields of [`Module`] with these names.
+#[derive(Default)]
+struct Relocated {
+    /// Places whose contents the dynamic loader relocates: lazy GOT slots.
+    slots: Vec<u64>,
+    pointers: Vec<u64>,
+    displaced: Vec<u64>,
+    /// Addends of relative relocations.
+    renewed: Vec<u64>,
+    called: Vec<u64>,
+    never_return_slots: Vec<u64>,
+    fixed_slots: Vec<(u64, u64)>,
+}
+
+/// Sorts relocations by what they say. `relro`: what the loader protects; `in_code`: whether new code stands there.
+fn relocated(dynamic: &Dynamic, relro: &Range<u64>, in_code: impl Fn(u64) -> bool) -> Relocated {
+    let mut all = Relocated::default();
+    for r in &dynamic.relocations {
+        all.slots.push(r.place);
+        if r.kind == elf::R_X86_64_IRELATIVE.0 {
+            all.called.push(r.addend);
+        }
+        if r.kind == elf::R_X86_64_RELATIVE.0 {
+            all.renewed.push(r.addend);
+            if relro.contains(&r.place) {
+                all.fixed_slots.push((r.place, r.addend));
+            }
+        }
+        let symbol = dynamic.symbol(r);
+        if symbol.is_some_and(|s| never_returns(s.name)) {
+            all.never_return_slots.push(r.place);
+        }
+        let symbol = symbol.filter(|s| s.defined).map_or(0, |s| s.value);
+        all.pointers.push(symbol.wrapping_add(r.addend));
+        if r.addend != 0 && in_code(symbol) {
+            all.displaced.push(r.place);
+        }
+    }
+    all.never_return_slots.sort_unstable();
+    all.fixed_slots.sort_unstable();
+    all
+}
+
 impl<'a> Module<'a> {
     /// Reads what the audit needs.
     ///
@@ -153,23 +237,7 @@ impl<'a> Module<'a> {
         let loader = usize::try_from(info.phdr_count).unwrap_or(usize::MAX).checked_mul(PHDR_BYTES);
         let loader = loader.and_then(|bytes| mapped(info.phdr_va, bytes)).map(memory::phdrs);
         let loader = loader.ok_or_else(|| missing(name, "the loader's program headers are not in the file"))?;
-        let mut sections = Vec::new();
-        for s in elf.sections() {
-            let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
-            let has = |f: elf::SectionFlags| sh_flags.0 & f.0 != 0;
-            if !has(elf::SHF_ALLOC) {
-                continue;
-            }
-            // What the header says of the place in the file is not asked.
-            let in_file = s.kind() != object::SectionKind::UninitializedData && s.file_range().is_some();
-            let bytes = if in_file { usize::try_from(s.size()).unwrap_or(usize::MAX) } else { 0 };
-            sections.push(Section {
-                name: s.name().unwrap_or("?").to_string(),
-                va: s.address(),
-                data: mapped(s.address(), bytes).unwrap_or(&[]),
-                exec: has(elf::SHF_EXECINSTR),
-            });
-        }
+        let mut sections = mapped_sections(&elf, &mapped);
         if sections.iter().all(Section::is_added) {
             sections.extend(unnamed_code(file, &kernel, &info));
         }
@@ -190,30 +258,12 @@ impl<'a> Module<'a> {
             None => Dynamic { relocations: of_static_program(&elf), ..Dynamic::default() },
         };
         let in_code = |va: u64| va.wrapping_sub(text.va) < text.data.len() as u64;
-        let mut symbols: Vec<Symbol> = elf
-            .symbols()
-            .filter(|s| in_code(s.address()) && s.is_definition())
-            .map(|s| Symbol {
-                va: s.address(),
-                bytes: s.size(),
-                name: s.name().unwrap_or("?").to_string(),
-                function: s.kind() == object::SymbolKind::Text,
-            })
-            .collect();
-        symbols.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
+        let symbols = defined_symbols(&elf, |va, _| in_code(va));
         let is_old = |va: u64| {
             let old = sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"));
             old.clone().any(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
         };
-        let left = elf.symbols().filter(|s| s.is_definition() && is_old(s.address()));
-        let left = left.filter(|s| s.name().is_ok_and(|name| !name.is_empty())).map(|s| Symbol {
-            va: s.address(),
-            bytes: s.size(),
-            name: s.name().unwrap_or("?").to_string(),
-            function: s.kind() == object::SymbolKind::Text,
-        });
-        let mut left: Vec<Symbol> = left.collect();
-        left.sort_by_key(|s| (s.va, std::cmp::Reverse(s.bytes)));
+        let left = defined_symbols(&elf, |va, name| is_old(va) && name.is_some_and(|name| !name.is_empty()));
         let exported = dynamic.symbols.iter().filter(|s| s.is_export()).map(|s| Symbol {
             va: s.value,
             bytes: s.bytes,
@@ -224,36 +274,9 @@ impl<'a> Module<'a> {
         let data = elf.symbols().filter(|s| s.is_definition() && s.kind() == object::SymbolKind::Data);
         let objects = dynamic.symbols.iter().filter(|s| s.is_object()).map(|s| s.value);
         let objects = data.map(|s| s.address()).chain(objects).collect();
-        let (mut pointers, mut displaced, mut renewed) = (Vec::new(), Vec::new(), Vec::new());
-        // Places whose contents the dynamic loader relocates: lazy GOT slots, RELR.
-        let mut slots = Vec::new();
-        let mut never_return_slots = Vec::new();
-        let mut fixed_slots = Vec::new();
         let relro = kernel.iter().find(|p| p.kind == memory::PT_GNU_RELRO).map_or(0..0, |p| p.va..p.end());
-        let mut called = Vec::new();
-        for r in &dynamic.relocations {
-            slots.push(r.place);
-            if r.kind == elf::R_X86_64_IRELATIVE.0 {
-                called.push(r.addend);
-            }
-            if r.kind == elf::R_X86_64_RELATIVE.0 {
-                renewed.push(r.addend);
-                if relro.contains(&r.place) {
-                    fixed_slots.push((r.place, r.addend));
-                }
-            }
-            let symbol = dynamic.symbol(r);
-            if symbol.is_some_and(|s| never_returns(s.name)) {
-                never_return_slots.push(r.place);
-            }
-            let symbol = symbol.filter(|s| s.defined).map_or(0, |s| s.value);
-            pointers.push(symbol.wrapping_add(r.addend));
-            if r.addend != 0 && symbol.wrapping_sub(text.va) < text.data.len() as u64 {
-                displaced.push(r.place);
-            }
-        }
-        never_return_slots.sort_unstable();
-        fixed_slots.sort_unstable();
+        let Relocated { mut slots, pointers, displaced, mut renewed, called, never_return_slots, fixed_slots } =
+            relocated(&dynamic, &relro, in_code);
         let mut module = Module {
             file,
             entry: elf.entry().wrapping_sub(shift),

@@ -130,7 +130,7 @@ impl Graph {
     /// By block that ends in a call which does not come back, or in a trap: what stands behind it is the same function's, and nothing else leads there. If it
     /// came back after all, what the convention keeps would be kept; a signal's handler that steps over a trap keeps all. So say the successors that
     /// must-analyses follow besides [`Graph::succ`].
-    pub fn kept(&self, text: &Code, open: &[bool]) -> Vec<bool> {
+    pub fn continues(&self, text: &Code, open: &[bool]) -> Vec<bool> {
         let reached = self.reached(open);
         let behind = |b: usize| !reached[b + 1] && !self.is_padding(text, b + 1);
         (0..reached.len()).map(|b| self.stops_in_front(text, b) && behind(b)).collect()

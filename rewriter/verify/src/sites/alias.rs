@@ -9,9 +9,9 @@
 use crate::decode::effects::{ALL_FLAGS, Flow, bit};
 use crate::decode::insn::{GS, Insn};
 use crate::sites::gates::gate_arguments;
-use crate::sites::guarded::{GuardedAddress, has_prefix, required_mask};
 use crate::sites::site::{Context, Hot, Proven, Site, SiteKind};
 use crate::sites::symbolic::Cond;
+use crate::sites::tested_address::{GuardedAddress, has_prefix, required_mask};
 use crate::sites::walk::{Exit, walk_cold};
 use blizzard_contract::{self as contract, guard_tags as tags};
 
@@ -30,7 +30,7 @@ pub(crate) fn judge(
         dirty_flags: ALL_FLAGS & !hot.state.clean,
         touched: hot.touched,
         red_zone: hot.state.uses_red_zone(),
-        ..Site::bare(kind, start, hot.access)
+        ..Site::of_kind(kind, start, hot.access)
     };
     let [(state, to, test, from)] = hot.colds.as_slice() else {
         return Err("the tests in front of the access do not fit it".into());

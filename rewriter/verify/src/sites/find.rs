@@ -8,9 +8,9 @@
 use crate::decode::effects::{ALL_FLAGS, Flow, RAX, bit};
 use crate::decode::insn::{Insn, NONE};
 use crate::sites::gates::{self, Back, gate_arguments, string_results};
-use crate::sites::guarded::{GuardedAddress, required_mask, spread, string_pointers, targets_of};
 use crate::sites::site::{Context, Hot, Proven, Site, SiteKind, Sites, TWO_TAGS, set};
 use crate::sites::symbolic::{Cond, Lin, is_taken_back};
+use crate::sites::tested_address::{GuardedAddress, required_mask, spread, string_pointers, targets_of};
 use crate::sites::walk::{Exit, LONGEST, walk_cold, walk_hot};
 use crate::sites::{alias, stack_test, strips};
 use blizzard_contract as contract;
@@ -137,7 +137,7 @@ fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut [u64]) 
     let (start, access, problem, used) = first_problem
         .unwrap_or_else(|| (probe, probe + 1, "no check sequence leads to this test".to_string(), Vec::new()));
     used.iter().for_each(|&k| set(claimed, k));
-    Site { problem: Some(problem), ..Site::bare(SiteKind::Check { straddle: false }, start, access) }
+    Site { problem: Some(problem), ..Site::of_kind(SiteKind::Check { straddle: false }, start, access) }
 }
 
 /// Where the cold stub behind a probe says the check begins.

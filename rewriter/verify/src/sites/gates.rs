@@ -6,9 +6,9 @@
 use crate::decode::effects::{AccessKind, RAX, RCX, RDI, RSI, RSP, Touch, bit};
 use crate::decode::insn::{Insn, NONE, REP, REPNE, WIDE};
 use crate::decode::raw::{Enc, Raw};
-use crate::sites::guarded::GuardedAddress;
 use crate::sites::site::{Context, Proven, Site, SiteKind, TWO_TAGS};
 use crate::sites::symbolic::{Lin, SymbolicState, Val};
+use crate::sites::tested_address::GuardedAddress;
 use blizzard_contract::{self as contract, miss_desc, string_desc};
 
 /// The call of a gate.

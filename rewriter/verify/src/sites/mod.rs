@@ -5,9 +5,9 @@
 pub(crate) mod alias;
 pub(crate) mod find;
 pub(crate) mod gates;
-pub(crate) mod guarded;
 pub(crate) mod site;
 pub(crate) mod stack_test;
 pub(crate) mod strips;
 pub(crate) mod symbolic;
+pub(crate) mod tested_address;
 pub(crate) mod walk;

@@ -71,7 +71,7 @@ pub struct Site {
 
 impl Site {
     /// A site of which nothing more is known: it changes nothing and proves nothing.
-    pub(crate) fn bare(kind: SiteKind, start: usize, access: usize) -> Site {
+    pub(crate) fn of_kind(kind: SiteKind, start: usize, access: usize) -> Site {
         Site {
             kind,
             start,

@@ -63,7 +63,7 @@ pub(crate) fn judge(cx: &Context, start: usize, hot: &Hot, used: &mut Vec<usize>
         dirty_flags: ALL_FLAGS & !hot.state.clean,
         touched: hot.touched,
         red_zone: hot.state.uses_red_zone(),
-        ..Site::bare(SiteKind::StackTest, start, hot.access)
+        ..Site::of_kind(SiteKind::StackTest, start, hot.access)
     };
     let first = cx.cold.at(*to).ok_or_else(|| format!("branch at {from:#x} does not lead to a cold stub"))?;
     let mut stub = Stub { code: &cx.cold.insns, first, next: first };

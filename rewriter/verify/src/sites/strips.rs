@@ -31,7 +31,7 @@ pub(crate) fn compared(i: &Insn) -> Option<u64> {
 /// The site whose comparison is instruction `probe`.
 pub(crate) fn recognise(cx: &Context, probe: usize, free_from: usize, claimed: &mut Vec<usize>) -> Site {
     let start = probe.saturating_sub(1).max(free_from);
-    let mut site = Site { dirty_flags: ALL_FLAGS, ..Site::bare(SiteKind::Strip, start, probe + 2) };
+    let mut site = Site { dirty_flags: ALL_FLAGS, ..Site::of_kind(SiteKind::Strip, start, probe + 2) };
     if let Err(problem) = judge(cx, probe, free_from, &mut site, claimed) {
         site.problem = Some(problem);
     }

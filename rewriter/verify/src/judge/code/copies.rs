@@ -12,9 +12,9 @@ use crate::facts::dwords::leaves_32_bits;
 use crate::facts::exempt::{ExemptClass, classify};
 use crate::file::module::Section;
 use crate::judge::code::prover::{Need, Prover, STRIP, ordinary, tested, undo};
-use crate::sites::guarded::{has_prefix, required_mask};
 use crate::sites::site::{Copy, Held, Limit, Site, SiteKind, Strip, Test, Way, get};
 use crate::sites::symbolic::Lin;
+use crate::sites::tested_address::{has_prefix, required_mask};
 use blizzard_contract::{self as contract, guard_tags as tags};
 
 const STORE: u32 = contract::TAG_NO_STORE as u32;

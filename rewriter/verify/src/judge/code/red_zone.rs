@@ -97,13 +97,13 @@ pub(crate) fn judge(m: &Module, text: &Code, sites: &Sites, g: &Graph, audit: &m
     g.pad_blocks().for_each(|b| entered[b as usize] = false);
     let fragment = |b: usize| m.parts.binary_search(&text.insns[g.starts[b] as usize].va).is_ok();
     (0..entered.len()).filter(|&b| fragment(b)).for_each(|b| entered[b] = false);
-    let kept = g.kept(text, &g.open());
+    let continues = g.continues(text, &g.open());
     let is_inside = |b: usize| {
         let va = text.insns[g.starts[b] as usize].va;
         m.function_at(va).is_some_and(|f| f.0 != va)
     };
     for (part, blocks) in members {
-        parts[part].below |= stack_stores::may_store_below(g, text, sites, &blocks, &entered, &kept, is_inside);
+        parts[part].below |= stack_stores::may_store_below(g, text, sites, &blocks, &entered, &continues, is_inside);
     }
     for s in sites.list.iter().filter(|s| s.red_zone && s.problem.is_none()) {
         let part = parts[g.component[g.block_of(s.access)] as usize];

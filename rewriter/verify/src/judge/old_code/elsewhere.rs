@@ -1,4 +1,8 @@
 //! What is not code: it is as it was, but for words and symbols that lead to new code now.
+//!
+//! Input: the original and the output ([`OriginalComparison`]), with the new addresses of old instructions. Output: findings. **Invariant**: a byte of the
+//! original that differs in the output is accepted by one rule alone: old code and headers, which others judge; the build id; a value or a size that leads to
+//! new code; marks of features taken back.
 
 use crate::audit::Audit;
 use crate::decode::insn::Insn;

@@ -16,7 +16,7 @@ pub enum Checks {
     None,
 }
 
-/// Who keeps accesses from shared memory that may not go on.
+/// How an access to shared memory that must wait is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum AccessMode {
     /// A test in front of each access.
@@ -113,14 +113,13 @@ impl Options {
         (self.access == AccessMode::Guard).then_some(plain)
     }
 
-    /// The options as one word, for names of files.
-    pub fn word(&self) -> String {
-        let bit = u8::from;
-        let Options { merge, across, ahead, red_zone, strips, copies, place_polls, screens, exports, words, .. } =
-            *self;
-        let Options { checks, access, poll, count, blocks, as_shared, many_nodes, fuel, .. } = *self;
-        let fuel = fuel.map_or(String::new(), |n| n.to_string());
-        let bits = [
+    /// The flags, in the order in which they stand in words. Each option that can only be on or off is one.
+    fn flags(&mut self) -> [&mut bool; 14] {
+        // Without `..`: what is added to the options is added here.
+        let Options {
+            checks: _,
+            access: _,
+            poll: _,
             count,
             blocks,
             merge,
@@ -135,16 +134,11 @@ impl Options {
             words,
             as_shared,
             many_nodes,
-        ];
-        let bits = bits.map(|b| bit(b).to_string()).join("-");
-        format!("{}-{}-{}-{bits}-{fuel}", name(checks), name(access), name(poll))
-    }
-
-    /// The inverse of [`Options::word`].
-    pub fn from_word(word: &str) -> Option<Options> {
-        let parts: Vec<&str> = word.split('-').collect();
-        let [checks, access, poll, count, blocks, passes @ .., fuel] = &parts[..] else { return None };
-        let &[
+            fuel: _,
+        } = self;
+        [
+            count,
+            blocks,
             merge,
             across,
             ahead,
@@ -157,35 +151,41 @@ impl Options {
             words,
             as_shared,
             many_nodes,
-        ] = passes
-        else {
-            return None;
-        };
-        let bit = |s: &str| match s {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => None,
-        };
-        Some(Options {
+        ]
+    }
+
+    /// The options as one word, for names of files.
+    pub fn word(&self) -> String {
+        let Options { checks, access, poll, fuel, .. } = *self;
+        let fuel = fuel.map_or(String::new(), |n| n.to_string());
+        let mut options = *self;
+        let flags = options.flags().map(|flag| u8::from(*flag).to_string()).join("-");
+        format!("{}-{}-{}-{flags}-{fuel}", name(checks), name(access), name(poll))
+    }
+
+    /// The inverse of [`Options::word`].
+    pub fn from_word(word: &str) -> Option<Options> {
+        let parts: Vec<&str> = word.split('-').collect();
+        let [checks, access, poll, flags @ .., fuel] = &parts[..] else { return None };
+        let mut options = Options {
             checks: Checks::from_str(checks, false).ok()?,
             access: AccessMode::from_str(access, false).ok()?,
             poll: Poll::from_str(poll, false).ok()?,
-            count: bit(count)?,
-            blocks: bit(blocks)?,
-            merge: bit(merge)?,
-            across: bit(across)?,
-            ahead: bit(ahead)?,
-            red_zone: bit(red_zone)?,
-            strips: bit(strips)?,
-            copies: bit(copies)?,
-            place_polls: bit(place_polls)?,
-            screens: bit(screens)?,
-            exports: bit(exports)?,
-            words: bit(words)?,
-            as_shared: bit(as_shared)?,
-            many_nodes: bit(many_nodes)?,
             fuel: if fuel.is_empty() { None } else { Some(fuel.parse().ok()?) },
-        })
+            ..Options::default()
+        };
+        let of_options = options.flags();
+        if flags.len() != of_options.len() {
+            return None;
+        }
+        for (flag, text) in of_options.into_iter().zip(flags) {
+            *flag = match *text {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            };
+        }
+        Some(options)
     }
 }
 

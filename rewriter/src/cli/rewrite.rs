@@ -11,7 +11,7 @@ use crate::base::output_file::AtomicFile;
 use crate::cli::shared::arguments::{ProgramFile, RewriteOptions, node_count};
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::{debug_file, input, input::InputFile};
-use crate::pipeline::{self, Request};
+use crate::pipeline::{self, Report, Request};
 use crate::read::rewritten;
 use crate::reports::learnt;
 use crate::store::closure::ClosureSource;
@@ -129,29 +129,29 @@ impl RewriteCommand {
         if self.output.is_none() && self.bundle.is_none() {
             messages::note(&format!("the rewritten program is {}", output.display()));
         }
-        messages::detail(&format!(
-            "{}: {} checks and {} polls inserted",
-            output.display(),
-            report.checks,
-            report.polls
-        ));
-        if report.learnt_untested > 0 {
-            messages::note(&format!(
-                "{}: {} of {} learnt accesses have no test: no access of a tested class stands there, or it is a call",
-                input.name,
-                report.learnt_untested,
-                sites.len()
-            ));
-        }
-        if report.suspect_places > 0 && options.inserts() {
-            let places = if report.suspect_places == 1 { "place" } else { "places" };
-            messages::warning(&format!(
-                "{}: {} bytes in {} {places} read as code, but nothing was found to lead there: they were not moved, \
-                 and would run unchecked (`blizzard verify` lists them)",
-                input.name, report.suspect_bytes, report.suspect_places
-            ));
-        }
+        say_what_was_done(&report, &input.name, &output, &request);
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What the user should know of the output.
+fn say_what_was_done(report: &Report, name: &str, output: &Path, request: &Request) {
+    messages::detail(&format!("{}: {} checks and {} polls inserted", output.display(), report.checks, report.polls));
+    if report.learnt_untested > 0 {
+        messages::note(&format!(
+            "{}: {} of {} learnt accesses have no test: no access of a tested class stands there, or it is a call",
+            name,
+            report.learnt_untested,
+            request.learnt.len()
+        ));
+    }
+    if report.suspect_places > 0 && request.options.inserts() {
+        let places = if report.suspect_places == 1 { "place" } else { "places" };
+        messages::warning(&format!(
+            "{}: {} bytes in {} {places} read as code, but nothing was found to lead there: they were not moved, \
+             and would run unchecked (`blizzard verify` lists them)",
+            name, report.suspect_bytes, report.suspect_places
+        ));
     }
 }
 

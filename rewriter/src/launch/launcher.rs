@@ -16,7 +16,7 @@ use crate::base::messages;
 use crate::launch::crashes::core_files;
 use crate::launch::crashes::crash::Crash;
 use crate::launch::options::LaunchOptions;
-use crate::launch::output::{NodeStream, Sink, forward};
+use crate::launch::output::{NodeStream, SharedOutput, forward};
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::spawn::{self, SpawnedNode, describe, shell_status};
 use crate::launch::watching::stuck::{StuckNode, StuckWatch};
@@ -164,7 +164,7 @@ pub(super) struct WrittenOutput {
 
 impl WrittenOutput {
     /// What became of what went to these.
-    pub(super) fn of(out: &Sink<io::Stdout>, err: &Sink<io::Stderr>) -> WrittenOutput {
+    pub(super) fn of(out: &SharedOutput<io::Stdout>, err: &SharedOutput<io::Stderr>) -> WrittenOutput {
         let lost = |name: &str, e: io::Error| Error::new(format!("cannot write the nodes' {name}")).because(e);
         WrittenOutput {
             reader_left: out.is_closed() || err.is_closed(),
@@ -237,8 +237,8 @@ struct Forwarders {
     running: usize,
     /// What they read; each thread holds its own until it has said that it is done.
     streams: Vec<Weak<NodeStream>>,
-    out: Arc<Sink<io::Stdout>>,
-    err: Arc<Sink<io::Stderr>>,
+    out: Arc<SharedOutput<io::Stdout>>,
+    err: Arc<SharedOutput<io::Stderr>>,
 }
 
 impl Forwarders {
@@ -260,8 +260,8 @@ impl Forwarders {
             done,
             running: 0,
             streams: Vec::new(),
-            out: Arc::new(Sink::new(io::stdout())),
-            err: Arc::new(Sink::new(io::stderr())),
+            out: Arc::new(SharedOutput::new(io::stdout())),
+            err: Arc::new(SharedOutput::new(io::stderr())),
         };
         for (number, node) in nodes.iter_mut().enumerate() {
             let prefix = if options.tag_output { format!("[node {number}] ") } else { String::new() };
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn output_that_is_passed_on_late_is_waited_for() {
         let (ended, done) = mpsc::channel();
-        let (out, err) = (Arc::new(Sink::new(io::stdout())), Arc::new(Sink::new(io::stderr())));
+        let (out, err) = (Arc::new(SharedOutput::new(io::stdout())), Arc::new(SharedOutput::new(io::stderr())));
         let mut forwarders = Forwarders { done, running: 0, streams: Vec::new(), out, err };
         let (pipe, mut node) = io::pipe().unwrap();
         let stream = forwarders.stream(pipe);
@@ -376,7 +376,7 @@ mod tests {
         let seen = Arc::clone(&written);
         std::thread::spawn(move || {
             std::thread::sleep(3 * OUTPUT_LOOK);
-            forward(&*stream, "", &Sink::new(io::sink()));
+            forward(&*stream, "", &SharedOutput::new(io::sink()));
             seen.store(true, Ordering::SeqCst);
             let _ = ended.send(());
         });
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn a_pipe_that_stays_open_without_output_is_not_waited_for() {
         let (_ended, done) = mpsc::channel();
-        let (out, err) = (Arc::new(Sink::new(io::stdout())), Arc::new(Sink::new(io::stderr())));
+        let (out, err) = (Arc::new(SharedOutput::new(io::stdout())), Arc::new(SharedOutput::new(io::stderr())));
         let mut forwarders = Forwarders { done, running: 0, streams: Vec::new(), out, err };
         let (pipe, _node) = io::pipe().unwrap();
         let _stream = forwarders.stream(pipe);

@@ -1,7 +1,7 @@
 //! Passing the nodes' output through, unmixed by line.
 //!
 //! Input: one pipe for each node's standard output and standard error, as a [`NodeStream`]. Output: the launcher's own. Each pipe has a
-//! thread; a [`LineBuffer`] cuts what it reads into whole lines, and a [`Sink`] writes whole lines under one lock.
+//! thread; a [`LineBuffer`] cuts what it reads into whole lines, and a [`SharedOutput`] writes whole lines under one lock.
 //!
 //! **Invariants:** a line of one node is never interrupted by another's; each node's bytes keep their order; no byte is
 //! added, except the newline that separates an unfinished last line from what another node writes after it.
@@ -53,23 +53,26 @@ impl Read for &NodeStream {
 const LONGEST_LINE_BYTES: usize = 16 << 20;
 
 /// Where all nodes' lines of one stream go.
-pub struct Sink<W> {
-    state: Mutex<SinkState<W>>,
+pub struct SharedOutput<W> {
+    state: Mutex<OutputState<W>>,
     /// Nothing can be written to the launcher's output any more.
     closed: AtomicBool,
 }
 
-struct SinkState<W> {
+struct OutputState<W> {
     out: W,
     at_line_start: bool,
     /// Why output was lost, if not because its reader has gone away.
     lost: Option<io::Error>,
 }
 
-impl<W: Write> Sink<W> {
-    /// A sink at the start of a line.
+impl<W: Write> SharedOutput<W> {
+    /// A output at the start of a line.
     pub fn new(out: W) -> Self {
-        Sink { state: Mutex::new(SinkState { out, at_line_start: true, lost: None }), closed: AtomicBool::new(false) }
+        SharedOutput {
+            state: Mutex::new(OutputState { out, at_line_start: true, lost: None }),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// Whether writing has failed, as it does when the reader of this output has gone away.
@@ -82,7 +85,7 @@ impl<W: Write> Sink<W> {
         self.state().lost.take()
     }
 
-    fn state(&self) -> MutexGuard<'_, SinkState<W>> {
+    fn state(&self) -> MutexGuard<'_, OutputState<W>> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -124,10 +127,10 @@ impl LineBuffer {
     }
 
     /// Takes the next bytes of the stream; writes the lines they complete. Returns false once nobody reads.
-    pub fn feed<W: Write>(&mut self, bytes: &[u8], sink: &Sink<W>) -> bool {
+    pub fn feed<W: Write>(&mut self, bytes: &[u8], output: &SharedOutput<W>) -> bool {
         let Some(end) = bytes.iter().rposition(|&b| b == b'\n') else {
             self.partial.extend_from_slice(bytes);
-            return self.partial.len() < LONGEST_LINE_BYTES || self.flush(sink);
+            return self.partial.len() < LONGEST_LINE_BYTES || self.flush(output);
         };
         let (complete, rest) = bytes.split_at(end + 1);
         let mut text = Vec::with_capacity(self.partial.len() + complete.len() + self.prefix.len());
@@ -142,31 +145,31 @@ impl LineBuffer {
             text.extend_from_slice(line);
         }
         self.partial.extend_from_slice(rest);
-        sink.write(&text, continues)
+        output.write(&text, continues)
     }
 
     /// Writes what is left of an unfinished line. Returns false once nobody reads.
-    pub fn flush<W: Write>(&mut self, sink: &Sink<W>) -> bool {
+    pub fn flush<W: Write>(&mut self, output: &SharedOutput<W>) -> bool {
         if self.partial.is_empty() {
             return true;
         }
         let continues = std::mem::replace(&mut self.begun, true);
         let mut text = if continues { Vec::new() } else { self.prefix.clone() };
         text.append(&mut self.partial);
-        sink.write(&text, continues)
+        output.write(&text, continues)
     }
 }
 
-/// Copies `from` to `sink` by lines until `from` ends or the sink takes no more; then `from` is closed, so that its writer
+/// Copies `from` to `output` by lines until `from` ends or the output takes no more; then `from` is closed, so that its writer
 /// gets SIGPIPE as it would without a launcher.
-pub fn forward<W: Write>(mut from: impl Read, prefix: &str, sink: &Sink<W>) {
+pub fn forward<W: Write>(mut from: impl Read, prefix: &str, output: &SharedOutput<W>) {
     let mut lines = LineBuffer::new(prefix);
     let mut chunk = vec![0u8; 64 << 10];
     loop {
         match from.read(&mut chunk) {
             Ok(0) => break,
             Ok(n) => {
-                if !lines.feed(&chunk[..n], sink) {
+                if !lines.feed(&chunk[..n], output) {
                     return;
                 }
             }
@@ -174,59 +177,59 @@ pub fn forward<W: Write>(mut from: impl Read, prefix: &str, sink: &Sink<W>) {
             Err(_) => break,
         }
     }
-    lines.flush(sink);
+    lines.flush(output);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(sink: Sink<Vec<u8>>) -> String {
-        String::from_utf8(sink.state.into_inner().unwrap().out).unwrap()
+    fn text(output: SharedOutput<Vec<u8>>) -> String {
+        String::from_utf8(output.state.into_inner().unwrap().out).unwrap()
     }
 
     #[test]
     fn lines_of_two_nodes_are_not_mixed() {
-        let sink = Sink::new(Vec::new());
+        let output = SharedOutput::new(Vec::new());
         let (mut a, mut b) = (LineBuffer::new(""), LineBuffer::new(""));
-        a.feed(b"one ", &sink);
-        b.feed(b"three\nfo", &sink);
-        a.feed(b"two\n", &sink);
-        b.feed(b"ur\n", &sink);
-        assert_eq!(text(sink), "three\none two\nfour\n");
+        a.feed(b"one ", &output);
+        b.feed(b"three\nfo", &output);
+        a.feed(b"two\n", &output);
+        b.feed(b"ur\n", &output);
+        assert_eq!(text(output), "three\none two\nfour\n");
     }
 
     #[test]
     fn an_unfinished_last_line_keeps_its_bytes_and_its_line() {
-        let sink = Sink::new(Vec::new());
+        let output = SharedOutput::new(Vec::new());
         let (mut a, mut b) = (LineBuffer::new(""), LineBuffer::new(""));
-        a.feed(b"x\nend of a", &sink);
-        a.flush(&sink);
-        b.feed(b"end of b", &sink);
-        b.flush(&sink);
-        assert_eq!(text(sink), "x\nend of a\nend of b");
+        a.feed(b"x\nend of a", &output);
+        a.flush(&output);
+        b.feed(b"end of b", &output);
+        b.flush(&output);
+        assert_eq!(text(output), "x\nend of a\nend of b");
     }
 
     #[test]
     fn every_line_gets_the_prefix_once() {
-        let sink = Sink::new(Vec::new());
+        let output = SharedOutput::new(Vec::new());
         let mut a = LineBuffer::new("[node 2] ");
-        a.feed(b"p", &sink);
-        a.feed(b"q\n\nr\ns", &sink);
-        a.flush(&sink);
-        assert_eq!(text(sink), "[node 2] pq\n[node 2] \n[node 2] r\n[node 2] s");
+        a.feed(b"p", &output);
+        a.feed(b"q\n\nr\ns", &output);
+        a.flush(&output);
+        assert_eq!(text(output), "[node 2] pq\n[node 2] \n[node 2] r\n[node 2] s");
     }
 
     #[test]
     fn an_endless_line_is_passed_on_in_pieces_under_one_prefix() {
-        let sink = Sink::new(Vec::new());
+        let output = SharedOutput::new(Vec::new());
         let mut a = LineBuffer::new("> ");
         let piece = vec![b'x'; LONGEST_LINE_BYTES - 1];
-        a.feed(&piece, &sink);
-        a.feed(b"yz", &sink);
+        a.feed(&piece, &output);
+        a.feed(b"yz", &output);
         assert!(a.partial.is_empty(), "held back no further");
-        a.feed(b"end\nnext\n", &sink);
-        let out = text(sink);
+        a.feed(b"end\nnext\n", &output);
+        let out = text(output);
         assert_eq!(out.len(), 2 + piece.len() + "yzend\n> next\n".len());
         assert!(out.ends_with("xyzend\n> next\n"));
         assert_eq!(out.matches("> ").count(), 2);
@@ -234,10 +237,10 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_pass_unchanged() {
-        let sink = Sink::new(Vec::new());
+        let output = SharedOutput::new(Vec::new());
         let bytes: Vec<u8> = (0..=255u8).chain((0..=255).rev()).collect();
-        forward(&bytes[..], "", &sink);
-        assert_eq!(sink.state.into_inner().unwrap().out, bytes);
+        forward(&bytes[..], "", &output);
+        assert_eq!(output.state.into_inner().unwrap().out, bytes);
     }
 
     /// Fails each time.
@@ -255,9 +258,9 @@ mod tests {
     #[test]
     fn lost_output_is_told_from_a_reader_that_has_gone_away() {
         for (kind, lost) in [(io::ErrorKind::BrokenPipe, None), (io::ErrorKind::StorageFull, Some(()))] {
-            let sink = Sink::new(Failing(kind));
-            assert!(!LineBuffer::new("").feed(b"a\n", &sink) && sink.is_closed());
-            assert_eq!(sink.lost().map(|e| assert_eq!(e.kind(), kind)), lost);
+            let output = SharedOutput::new(Failing(kind));
+            assert!(!LineBuffer::new("").feed(b"a\n", &output) && output.is_closed());
+            assert_eq!(output.lost().map(|e| assert_eq!(e.kind(), kind)), lost);
         }
     }
 
@@ -278,12 +281,12 @@ mod tests {
 
     #[test]
     fn a_closed_output_stops_the_forwarding() {
-        let sink = Sink::new(Failing(io::ErrorKind::BrokenPipe));
-        assert!(!sink.is_closed());
+        let output = SharedOutput::new(Failing(io::ErrorKind::BrokenPipe));
+        assert!(!output.is_closed());
         let mut lines = LineBuffer::new("");
-        assert!(!lines.feed(b"a\n", &sink));
-        assert!(sink.is_closed());
+        assert!(!lines.feed(b"a\n", &output));
+        assert!(output.is_closed());
         // An endless input ends all the same.
-        forward(io::repeat(b'\n'), "", &sink);
+        forward(io::repeat(b'\n'), "", &output);
     }
 }

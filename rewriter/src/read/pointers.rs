@@ -130,7 +130,7 @@ pub(super) fn code_pointers(elf: &Elf, image: &Image) -> NamedCode {
 
 /// Words that hold what the file says, as a number, plus the address where the file is loaded.
 #[derive(Default)]
-struct Words {
+struct RelativeWords {
     /// Where the words are, sorted.
     places: Vec<u64>,
     /// See [`NamedCode::words`].
@@ -138,8 +138,8 @@ struct Words {
 }
 
 /// Finds the words that name code. Not those in tables of frames, of which the output has its own, nor words on which several relocations work.
-fn relative_words(elf: &Elf, image: &Image) -> Words {
-    let Some(dynamic) = elf.dynamic.as_ref().filter(|_| image.pie) else { return Words::default() };
+fn relative_words(elf: &Elf, image: &Image) -> RelativeWords {
+    let Some(dynamic) = elf.dynamic.as_ref().filter(|_| image.pie) else { return RelativeWords::default() };
     let frames: Vec<_> = elf
         .section_headers
         .iter()
@@ -179,7 +179,7 @@ fn relative_words(elf: &Elf, image: &Image) -> Words {
         near.len() == 1
     };
     found.retain(|w| alone(w.0));
-    let mut out = Words { places: found.iter().map(|w| w.0).collect(), list: Vec::new() };
+    let mut out = RelativeWords { places: found.iter().map(|w| w.0).collect(), list: Vec::new() };
     for (place, va, number) in found {
         out.list.push((va, number));
         // Linkers leave the same number where the word will be.

@@ -51,7 +51,7 @@ struct BenchOptions {
     /// Batches in each run
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole::<u32>(1..=u32::MAX.into()))]
     batches: u32,
-    /// Who keeps accesses from shared memory that may not go on
+    /// How an access to shared memory that must wait is stopped
     #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
     access: AccessMode,
     /// Print one JSON object instead of a table

@@ -15,7 +15,7 @@ pub(crate) struct RewriteOptions {
     /// Which accesses are checked; nodes that share memory need all [default: all]
     #[arg(long, value_name = "WHICH", value_enum, hide_default_value = true)]
     pub(crate) checks: Option<Checks>,
-    /// Who keeps accesses from shared memory that may not go on [default: tests; for `run` on one node: guard]
+    /// How an access to shared memory that must wait is stopped [default: tests; for `run` on one node: guard]
     #[arg(long, value_name = "HOW", value_enum, hide_default_value = true)]
     pub(crate) access: Option<AccessMode>,
     /// Where the program looks for messages of other nodes [default: backedge]

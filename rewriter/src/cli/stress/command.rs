@@ -71,7 +71,7 @@ pub struct StressCommand {
     /// Which node keeps a page [default: each policy in turn]
     #[arg(long, value_name = "POLICY", value_enum)]
     homes: Option<HomePolicy>,
-    /// Who keeps accesses from shared memory that may not go on
+    /// How an access to shared memory that must wait is stopped
     #[arg(long, value_name = "HOW", value_enum, default_value = "tests")]
     access: AccessMode,
     /// Only this round of the seed, again and again

@@ -7,7 +7,7 @@ use crate::launch::guard::LauncherGuard;
 use crate::launch::hosts::frames::{self, GREETING, PIECE_BYTES, ToAgent, ToLauncher};
 use crate::launch::hosts::mailbox::Slot;
 use crate::launch::launcher::WrittenOutput;
-use crate::launch::output::{LineBuffer, Sink};
+use crate::launch::output::{LineBuffer, SharedOutput};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -130,7 +130,7 @@ pub(super) fn listen(
 
 /// Writes the nodes' output by whole lines, until all that could bring some have ended; what became of it.
 pub(super) fn write_output(pieces: &Receiver<Piece>, says: &[Sender<(ToAgent, Vec<u8>)>], tag: bool) -> WrittenOutput {
-    let (out, err) = (Sink::new(io::stdout()), Sink::new(io::stderr()));
+    let (out, err) = (SharedOutput::new(io::stdout()), SharedOutput::new(io::stderr()));
     let mut lines: HashMap<(u16, bool), LineBuffer> = HashMap::new();
     let mut told = [false; 2];
     for Piece { host, node, is_error, bytes } in pieces {

@@ -12,7 +12,7 @@
 use crate::base::error::{Error, Result};
 use crate::launch::options::PROTOCOLS;
 use blizzard_contract::{AllocRule, BLOCK_BYTES, BLOCK_MAX_BYTES, MAX_NODES, alloc_homes};
-use blizzard_protocol::list::OPERATION_SHIFT;
+use blizzard_protocol::list::{self, OPERATION_SHIFT};
 use blizzard_protocol::operation::{Combine, Element, Operation};
 use blizzard_protocol::port::ProtocolId;
 use std::path::Path;
@@ -46,8 +46,6 @@ pub struct AttributeRules {
     pub rules: Vec<AttributeRule>,
 }
 
-/// The protocol that has operations.
-const REDUCE: &str = "reduce";
 const ATTRIBUTES: [&str; 3] = ["block", "homes", "protocol"];
 /// What `homes` can be, apart from `node:N`.
 const HOMES: [(&str, u32); 3] = [
@@ -199,14 +197,22 @@ fn set(row: &mut AllocRule, name: &str, value: &str) -> std::result::Result<(), 
             Ok(())
         }
         "protocol" if row.protocol != 0 => twice(),
-        "protocol" if value == REDUCE || value.starts_with("reduce:") => {
-            row.protocol = reduction(value)?;
-            Ok(())
-        }
         "protocol" => {
-            let names: Vec<&str> = PROTOCOLS.iter().map(|protocol| protocol.0.name()).chain([REDUCE]).collect();
+            let with_operations = || list::ALL.into_iter().filter(|protocol| protocol.has_operations());
+            let name = value.split(':').next().unwrap_or_default();
+            if let Some(protocol) = with_operations().find(|protocol| protocol.name() == name) {
+                row.protocol = reduction(protocol, value)?;
+                return Ok(());
+            }
+            let names = PROTOCOLS.iter().map(|protocol| protocol.0.name());
+            let forms: Vec<String> = names
+                .clone()
+                .map(str::to_owned)
+                .chain(with_operations().map(|p| format!("{}:OPERATION:TYPE", p.name())))
+                .collect();
+            let names: Vec<&str> = names.chain(with_operations().map(ProtocolId::name)).collect();
             let found = PROTOCOLS.iter().find(|protocol| protocol.0.name() == value);
-            let unknown = || format!("protocol={value}: there are {}:OPERATION:TYPE{}", names.join(", "), near(&names));
+            let unknown = || format!("protocol={value}: there are {}{}", forms.join(", "), near(&names));
             row.protocol = found.ok_or_else(unknown)?.0.number();
             Ok(())
         }
@@ -217,11 +223,12 @@ fn set(row: &mut AllocRule, name: &str, value: &str) -> std::result::Result<(), 
     }
 }
 
-/// The number of a protocol with an operation, written `reduce:OPERATION:TYPE`.
-fn reduction(value: &str) -> std::result::Result<u32, String> {
+/// The number of that protocol with an operation, written `reduce:OPERATION:TYPE`.
+fn reduction(protocol: ProtocolId, value: &str) -> std::result::Result<u32, String> {
     let parts: Vec<&str> = value.split(':').collect();
-    let [protocol, operation, of] = parts[..] else {
-        return Err(format!("protocol={value}: reduce:OPERATION:TYPE is needed, as in reduce:sum:f64"));
+    let [_, operation, of] = parts[..] else {
+        let name = protocol.name();
+        return Err(format!("protocol={value}: {name}:OPERATION:TYPE is needed, as in {name}:sum:f64"));
     };
     let (operations, types) = (Combine::ALL.map(|(name, _)| name), Element::ALL.map(|(name, _)| name));
     let unknown = |what: &str, name: &str, all: &[&str]| {
@@ -236,8 +243,7 @@ fn reduction(value: &str) -> std::result::Result<u32, String> {
     };
     let operation = Operation::new(combine, of);
     let operation = operation.ok_or_else(|| format!("protocol={value}: floats have no bitwise or"))?;
-    let protocol = ProtocolId::named(protocol).map_or(0, ProtocolId::number);
-    Ok(protocol | operation.number() << OPERATION_SHIFT)
+    Ok(protocol.number() | operation.number() << OPERATION_SHIFT)
 }
 
 /// The name that is most like `name`, if one is at all.

@@ -1,4 +1,4 @@
-//! One name, one thing: a public type of the command or of the runtime shares its name with no other one.
+//! One name, one thing: a public type of the command or of the runtime shares its name with no other one. A module's name says what it holds.
 
 use blizzard_test_harness::layers::Tree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,6 +7,33 @@ use std::path::Path;
 /// The crates that are looked at. Not the library for programs in Rust (`rt/rust`): its names are those of the interface, of the same things.
 const CRATES: [&str; 7] =
     ["rewriter", "rewriter/never_return", "rewriter/verify", "rt", "rt/carrier", "rt/contract", "rt/protocol"];
+
+/// Names of modules that say nothing of what the module holds.
+const EMPTY_NAMES: [&str; 21] = [
+    "alone",
+    "apart",
+    "ascending",
+    "bare",
+    "common",
+    "direct",
+    "dropped",
+    "guarded",
+    "helpers",
+    "kept",
+    "marker",
+    "misc",
+    "named",
+    "newer",
+    "numbers",
+    "ranks",
+    "shuffle",
+    "sink",
+    "trail",
+    "utils",
+    "words",
+];
+/// Such a name that is the field's own word for what the module holds.
+const OWN_WORD: [&str; 1] = ["rewriter/src/launch/hosts/ranks"];
 
 /// What stands in front of the name of a type.
 const KEYWORDS: [&str; 5] = ["struct", "enum", "union", "type", "trait"];
@@ -124,6 +151,29 @@ fn a_public_type_has_a_name_of_its_own() {
     assert!(types.len() > 500, "only {} types were found", types.len());
     let problems = problems(&types);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// The modules and folders whose names are empty. `with`: one more.
+fn empty_names(with: &[&str]) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut empty = BTreeSet::new();
+    for folder in CRATES {
+        let tree = Tree::read(root.join(folder).to_str().expect("a path in UTF-8"));
+        for file in tree.modules().chain(with.iter().copied()) {
+            let path = format!("{folder}/src/{file}");
+            let is_empty = file.split('/').any(|part| EMPTY_NAMES.contains(&part));
+            if is_empty && !OWN_WORD.contains(&path.as_str()) {
+                empty.insert(path);
+            }
+        }
+    }
+    empty.into_iter().collect()
+}
+
+#[test]
+fn names_of_modules_say_what_they_hold() {
+    assert_eq!(empty_names(&[]), Vec::<String>::new());
+    assert_eq!(empty_names(&["node/kept", "words/list", "node/kept_file"]).len(), 2 * CRATES.len());
 }
 
 /// What is found with a line more in one of the files: the test above can fail.

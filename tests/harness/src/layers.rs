@@ -165,14 +165,8 @@ impl Tree {
                 problems.push(format!("{file} is not in the list of its folder"));
             }
         }
-        let no_code = |line: &str| {
-            let line = line.trim();
-            let declares =
-                line.ends_with(';') && [" mod ", " use "].iter().any(|word| format!(" {line}").contains(word));
-            line.is_empty() || line.starts_with("#[") || declares
-        };
         for (file, text) in self.files.iter().filter(|(file, _)| file.ends_with("/mod")) {
-            if let Some(line) = code(text).lines().find(|line| !no_code(line)) {
+            if let Some(line) = code_of_list(text) {
                 problems.push(format!("{file} holds code: {line}"));
             }
         }
@@ -222,6 +216,16 @@ fn in_cycles<'m>(mut left: BTreeSet<&'m str>, imports: &'m BTreeMap<&'m str, BTr
         seen.contains(start)
     };
     left.into_iter().filter(|m| leads_back(m)).collect()
+}
+
+/// The first line of a `mod.rs` that is code.
+pub(crate) fn code_of_list(text: &str) -> Option<String> {
+    let no_code = |line: &str| {
+        let line = line.trim();
+        let declares = line.ends_with(';') && [" mod ", " use "].iter().any(|word| format!(" {line}").contains(word));
+        line.is_empty() || line.starts_with("#[") || declares
+    };
+    code(text).lines().find(|line| !no_code(line)).map(str::to_owned)
 }
 
 /// The text without comments and without the unit tests at its end.

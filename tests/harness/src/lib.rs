@@ -11,6 +11,7 @@
 
 pub mod built;
 pub mod executable;
+pub mod folders;
 pub mod layers;
 pub mod needs;
 pub mod passed;

@@ -3,7 +3,7 @@
 //! Input: a miss that waits. Output: requests that nobody waits for.
 
 use crate::engine::access::Engine;
-use crate::engine::miss_history::MissStep;
+use crate::engine::miss_history::HistoryStep;
 use crate::engine::replace::AheadAnswer;
 use crate::ids::Block;
 use crate::port::Port;
@@ -37,7 +37,7 @@ impl<M: Storage> Engine<M> {
             match self.ask_block(port, block, store, false) {
                 AheadAnswer::Yes => {
                     port.count(Counter::AskedAhead);
-                    self.history.append(MissStep::miss(block, store));
+                    self.history.append(HistoryStep::miss(block, store));
                     (asked, bytes) = (asked + 1, bytes + more);
                 }
                 AheadAnswer::NotNeeded => {}

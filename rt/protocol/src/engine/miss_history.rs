@@ -30,14 +30,14 @@ const LEFT_OUT: u64 = 4;
 
 /// A miss, or a border; as a word: the block's address, which leaves the lower bits free, and what is set of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MissStep(u64);
+pub(crate) struct HistoryStep(u64);
 
 const STORE: u64 = 1;
-const BORDER: MissStep = MissStep(2);
+const BORDER: HistoryStep = HistoryStep(2);
 
-impl MissStep {
-    pub(crate) const fn miss(block: Block, store: bool) -> MissStep {
-        MissStep(block.addr() | if store { STORE } else { 0 })
+impl HistoryStep {
+    pub(crate) const fn miss(block: Block, store: bool) -> HistoryStep {
+        HistoryStep(block.addr() | if store { STORE } else { 0 })
     }
 
     /// Where its last position is noted.
@@ -81,18 +81,18 @@ impl<M: Storage> MissHistory<M> {
     /// The history of a node that has missed these blocks before, in that order, and is sure of it.
     #[cfg(feature = "planted")]
     pub fn follow(&mut self, steps: &[(Block, bool)]) {
-        steps.iter().for_each(|&(block, store)| self.append(MissStep::miss(block, store)));
+        steps.iter().for_each(|&(block, store)| self.append(HistoryStep::miss(block, store)));
         self.border();
         (self.next, self.agreed) = (0, SURE);
     }
 
     /// The step at that position, if it is still there.
-    fn step(&self, at: u64) -> Option<MissStep> {
-        (at < self.end && self.end - at <= STEPS).then(|| MissStep(self.steps.get(at % STEPS)))
+    fn step(&self, at: u64) -> Option<HistoryStep> {
+        (at < self.end && self.end - at <= STEPS).then(|| HistoryStep(self.steps.get(at % STEPS)))
     }
 
     /// The last position of that step.
-    fn find(&self, step: MissStep) -> Option<u64> {
+    fn find(&self, step: HistoryStep) -> Option<u64> {
         let place = self.places.get(step.place()).checked_sub(1)?;
         // How far back it is, which is less than 2^32 or too far.
         let back = u64::from((self.end as u32).wrapping_sub(place));
@@ -100,7 +100,7 @@ impl<M: Storage> MissHistory<M> {
         (self.step(at) == Some(step)).then_some(at)
     }
 
-    pub(crate) fn append(&mut self, step: MissStep) {
+    pub(crate) fn append(&mut self, step: HistoryStep) {
         self.steps.set(self.end % STEPS, step.0);
         self.end += 1;
         if step != BORDER {
@@ -110,7 +110,7 @@ impl<M: Storage> MissHistory<M> {
 
     /// A miss that waits.
     pub(crate) fn missed(&mut self, block: Block, store: bool) {
-        let step = MissStep::miss(block, store);
+        let step = HistoryStep::miss(block, store);
         let expected = (self.next..).take(1 + LEFT_OUT as usize).find(|&at| self.step(at) == Some(step));
         let found = match expected {
             Some(at) => {
@@ -146,7 +146,7 @@ impl<M: Storage> MissHistory<M> {
     /// store to the same block is taken for the store.
     pub(crate) fn expected(&self) -> Option<(Block, bool, u64)> {
         let (block, store) = self.step(self.next)?.as_miss()?;
-        let then_stores = !store && self.step(self.next + 1) == Some(MissStep::miss(block, true));
+        let then_stores = !store && self.step(self.next + 1) == Some(HistoryStep::miss(block, true));
         Some((block, store || then_stores, 1 + u64::from(then_stores)))
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         while (all.len() as u32) < history.depth()
             && let Some((block, store, steps)) = history.expected()
         {
-            history.append(MissStep::miss(block, store));
+            history.append(HistoryStep::miss(block, store));
             history.next += steps;
             all.push(((block.addr() - SEGMENT_BASE) / 64, store));
         }
@@ -278,12 +278,12 @@ mod tests {
         for n in 0..STEPS + 100 {
             assert!(follow(&mut history, n, false).is_empty());
         }
-        assert_eq!((history.find(MissStep::miss(block(50), false)), history.step(99)), (None, None));
+        assert_eq!((history.find(HistoryStep::miss(block(50), false)), history.step(99)), (None, None));
         let last = STEPS + 99;
-        assert_eq!(history.find(MissStep::miss(block(last), false)), Some(last));
+        assert_eq!(history.find(HistoryStep::miss(block(last), false)), Some(last));
         // Positions are kept modulo 2^32.
         history.end += u64::from(u32::MAX);
-        assert_eq!(history.find(MissStep::miss(block(last), false)), None);
+        assert_eq!(history.find(HistoryStep::miss(block(last), false)), None);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-pub struct node { char c; short s; int i; long l; long (*f)(struct node *); struct node *next; };
+struct node { char c; short s; int i; long l; long (*f)(struct node *); struct node *next; };
 static volatile unsigned long big = 1;
 __attribute__((noinline)) static long count(struct node *n) { return n->i + n->l; }
 __attribute__((noinline)) static long call(struct node *n) { return n->f(n) + n->c; }

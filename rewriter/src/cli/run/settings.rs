@@ -64,7 +64,6 @@ impl MemorySettings {
                 buffer_bytes: self.tempest_buffer,
                 pages: self.tempest_pages,
                 direct_bulk: !self.tempest_no_direct_bulk,
-                ..TempestOptions::default()
             },
             ..LaunchOptions::default()
         }

@@ -114,6 +114,34 @@ static void several(void) {
     bz_barrier();
 }
 
+/* Several transfers that are large, at once: one of them goes through the staging area, and the others do not, or wait for it. */
+static void at_once(void) {
+    enum { CHANNELS = 3, EACH = 12 * PIECE + 7 };
+    static unsigned from[CHANNELS][EACH], to[CHANNELS][EACH];
+    TPPI_NodeId me = TPPI_self_address, next = (me + 1) % TPPI_num_nodes, last = (me + TPPI_num_nodes - 1) % TPPI_num_nodes;
+    int channels[CHANNELS];
+    for (int k = 0; k < CHANNELS; k++) channels[k] = TPPI_set_channel_src(next, on_sent);
+    bz_barrier();
+    for (int k = 0; k < CHANNELS; k++) TPPI_set_channel_dst(last, channels[k], to[k], EACH * 4, 0);
+    for (int round = 0; round < 3; round++) {
+        int sent_before = sent;
+        for (int k = 0; k < CHANNELS; k++)
+            for (int i = 0; i < EACH; i++) from[k][i] = value(me, round + 7 * k, i);
+        bz_barrier();
+        for (int k = 0; k < CHANNELS; k++) TPPI_channel_send(next, channels[k], from[k], EACH * 4);
+        for (int k = 0; k < CHANNELS; k++) WAIT_UNTIL(TPPI_is_channel_ready(last, channels[k]));
+        int wrong = 0;
+        for (int k = 0; k < CHANNELS; k++)
+            for (int i = 0; i < EACH; i++) wrong += to[k][i] != value(last, round + 7 * k, i);
+        EXPECT("3.4.2", wrong == 0);
+        WAIT_UNTIL(sent == sent_before + CHANNELS);
+        for (int k = 0; k < CHANNELS; k++) TPPI_reset_channel(last, channels[k]);
+        bz_barrier();
+    }
+    for (int k = 0; k < CHANNELS; k++) TPPI_destroy_channel_src(next, channels[k]), TPPI_destroy_channel_dst(last, channels[k]);
+    bz_barrier();
+}
+
 /* Tags of user-managed pages do not matter and do not change. */
 static void tagged(void) {
     unsigned *pages = (unsigned *)page(100);
@@ -138,6 +166,7 @@ int main(void) {
     transfers(0, 0, WORDS, 2, in);
     is_away = 0;
     several();
+    at_once();
     tagged();
     return done();
 }

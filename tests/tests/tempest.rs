@@ -154,7 +154,6 @@ fn early(way: &str) {
     passes("early", way);
 }
 
-/// Section 3.4, with copies between processes and with messages in their place.
 /// A library's exported functions are known by the addresses of their new code, which were taken for no functions.
 fn handlers_of_libraries_have_names() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tempest-handlers");
@@ -176,14 +175,26 @@ fn handlers_of_libraries_have_names() {
     }
 }
 
+/// Section 3.4, with copies between processes, and where there are none: transfers take turns.
 fn bulk(way: &str) {
     passes("bulk", way);
     if way != "gcc -O2" {
         return;
     }
     let program = program("bulk", "gcc", "-O2");
+    let no_copies = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no_copies");
+    let built =
+        blizzard_test_harness::tool("cc").arg("-o").arg(&no_copies).arg(folder().join("no_copies.c")).status().unwrap();
+    assert!(built.success());
     for nodes in ["2", "3"] {
-        expect_ok("bulk data in messages", &launch(&program, nodes, &["--tempest-no-direct-bulk"], &[]));
+        expect_ok("no copies wanted", &launch(&program, nodes, &["--tempest-no-direct-bulk"], &[]));
+        let usual = tool::blizzard(["run", "-n", nodes, "--"]);
+        let mut refused = Command::new(&no_copies);
+        refused.arg(usual.get_program()).args(usual.get_args()).arg(&program);
+        for (name, value) in usual.get_envs() {
+            value.map_or_else(|| refused.env_remove(name), |value| refused.env(name, value));
+        }
+        expect_ok("copies refused", &run(&mut refused, "", LIMIT).unwrap());
     }
 }
 

@@ -192,7 +192,10 @@ fn bulk(way: &str) {
         let mut refused = Command::new(&no_copies);
         refused.arg(usual.get_program()).args(usual.get_args()).arg(&program);
         for (name, value) in usual.get_envs() {
-            value.map_or_else(|| refused.env_remove(name), |value| refused.env(name, value));
+            match value {
+                Some(value) => refused.env(name, value),
+                None => refused.env_remove(name),
+            };
         }
         expect_ok("copies refused", &run(&mut refused, "", LIMIT).unwrap());
     }

@@ -6,6 +6,7 @@
 
 use crate::base::messages;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use std::borrow::Cow;
 use std::io::Write;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +24,10 @@ pub struct Progress {
     is_shown: bool,
 }
 
-/// Begins to show `steps` steps.
-pub fn begin(steps: u64, template: &str) -> Progress {
+/// Begins to show `steps` steps, of which `first` is the first.
+pub fn begin(steps: u64, template: &str, first: impl Into<Cow<'static, str>>) -> Progress {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    let visible = ProgressBar::new(steps).with_style(style).with_finish(ProgressFinish::AndClear);
+    let visible = ProgressBar::new(steps).with_style(style).with_finish(ProgressFinish::AndClear).with_message(first);
     let wanted = !visible.is_hidden() && !messages::is_quiet();
     if !wanted || SHOWN.swap(true, Ordering::SeqCst) {
         return Progress { bar: ProgressBar::hidden(), is_shown: false };

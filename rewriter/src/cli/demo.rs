@@ -163,7 +163,7 @@ impl DemoCommand {
     fn progress(&self) -> Progress {
         let launched = (FORMS.len() * self.nodes.len()) as u64;
         let steps = 3 * FORMS.len() as u64 + u64::from(self.runs) * (1 + launched) + launched;
-        progress::begin(steps, "[{bar:24}] {pos}/{len} {wide_msg}")
+        progress::begin(steps, "[{bar:24}] {pos}/{len} {wide_msg}", "begins")
     }
 
     /// Runs the plain program and each form on each number of nodes, in turn. All must have computed the same.

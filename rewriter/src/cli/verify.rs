@@ -83,7 +83,7 @@ enum Known {
 impl Known {
     fn as_runtime(&self) -> audit::Runtime<'_> {
         match self {
-            Known::File(bytes) => audit::Runtime::File { file: bytes, guard: None },
+            Known::File(bytes) => audit::Runtime::File { file: bytes, serves: None },
             Known::Named(hash) => audit::Runtime::Named(*hash),
         }
     }
@@ -94,7 +94,7 @@ fn known_runtime(path: PathBuf) -> Result<Known> {
     let read = input::read(&path)?;
     let bytes = &read.bytes[..];
     if bytes.starts_with(b"\x7fELF") {
-        let is_runtime = audit::Runtime::File { file: bytes, guard: None }.is_readable();
+        let is_runtime = audit::Runtime::File { file: bytes, serves: None }.is_readable();
         return is_runtime.then(|| Known::File(bytes.into())).ok_or_else(|| {
             Error::new(format!("{}: is an ELF file, but no runtime", read.name))
                 .help("name the file of a runtime, or a text file with its SHA-256")

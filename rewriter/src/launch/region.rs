@@ -83,6 +83,8 @@ pub struct NodeWait {
     pub stack_top: u64,
     /// See [`blizzard_contract::WaitRecord`].
     pub number: u64,
+    /// Timers of the program that are scheduled.
+    pub timers: u64,
     /// The locks that it holds, as [`blizzard_contract::WaitRecord`] names them.
     pub held: Vec<u64>,
     /// Messages sent and received.
@@ -261,6 +263,7 @@ impl RegionFile {
             home: of_wait(offset_of!(WaitRecord, home)),
             stack_top: of_wait(offset_of!(WaitRecord, stack_top)),
             number: of_wait(offset_of!(WaitRecord, number)),
+            timers: of_wait(offset_of!(WaitRecord, timers)),
             held: (0..contract::HELD_LOCKS).map(|k| of_wait(offset_of!(WaitRecord, held) + 8 * k)).collect(),
             messages: [counter(Counter::MessagesSent), counter(Counter::MessagesReceived)],
         }

@@ -6,12 +6,13 @@ pub use blizzard_verify::{Around, Audit, Finding, Inputs, Run, Runtime, Suspect,
 
 use crate::base::error::{Error, Result};
 use crate::base::options::AccessMode;
-use crate::write::runtime_blob;
+use crate::write::runtime_blob::{FILES, RuntimeFile};
+use blizzard_verify::Serves;
 
 /// The runtimes that programs have which this build rewrites.
 pub fn runtimes() -> Vec<Runtime<'static>> {
-    let known = |&(access, file): &(AccessMode, _)| Runtime::File { file, guard: Some(access == AccessMode::Guard) };
-    runtime_blob::FILES.iter().map(known).collect()
+    let serves = |file: &RuntimeFile| Serves { guard: file.access == AccessMode::Guard, many_nodes: file.many_nodes };
+    FILES.iter().map(|file| Runtime::File { file: file.bytes, serves: Some(serves(file)) }).collect()
 }
 
 /// Audits the rewritten file `file`; `name` is used in messages.

@@ -55,6 +55,8 @@ fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
         waits::SLOT => (format!("slot {number} (bz_lookup)"), "nobody has published it".to_owned()),
         waits::END => ("the other nodes' end".to_owned(), missing()),
         waits::MEMORY => ("shared memory".to_owned(), "-".to_owned()),
+        waits::WAKEUP => ("a handler (TPPI_sleep)".to_owned(), "no message is on its way".to_owned()),
+        waits::RESUMPTION => (format!("TPPI_resume_va of {number:#x}"), "no message is on its way".to_owned()),
         _ => (format!("an answer of node {home}"), "-".to_owned()),
     }
 }

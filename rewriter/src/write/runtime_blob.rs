@@ -38,15 +38,25 @@ use std::fmt;
 
 /// The blob's file bytes.
 static BLOB: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB"));
-/// The files of all runtimes that this rewriter puts into programs, and what code each serves.
-pub static FILES: [(AccessMode, &[u8]); 6] = [
-    (AccessMode::Tests, BLOB),
-    (AccessMode::Tests, BLOB_MANY),
-    (AccessMode::Tests, BLOB_INSTRUMENTS),
-    (AccessMode::Guard, BLOB_GUARD),
-    (AccessMode::Guard, BLOB_GUARD_MANY),
-    (AccessMode::Guard, BLOB_GUARD_INSTRUMENTS),
+/// The files of all runtimes that this rewriter puts into programs.
+pub static FILES: [RuntimeFile; 6] = [
+    RuntimeFile { access: AccessMode::Tests, many_nodes: false, bytes: BLOB },
+    RuntimeFile { access: AccessMode::Tests, many_nodes: true, bytes: BLOB_MANY },
+    RuntimeFile { access: AccessMode::Tests, many_nodes: false, bytes: BLOB_INSTRUMENTS },
+    RuntimeFile { access: AccessMode::Guard, many_nodes: false, bytes: BLOB_GUARD },
+    RuntimeFile { access: AccessMode::Guard, many_nodes: true, bytes: BLOB_GUARD_MANY },
+    RuntimeFile { access: AccessMode::Guard, many_nodes: false, bytes: BLOB_GUARD_INSTRUMENTS },
 ];
+
+/// A runtime, and the programs that it serves.
+#[derive(Debug)]
+pub struct RuntimeFile {
+    pub access: AccessMode,
+    /// More than 64 nodes.
+    pub many_nodes: bool,
+    pub bytes: &'static [u8],
+}
+
 /// That of guarded code.
 static BLOB_GUARD: &[u8] = include_bytes!(env!("BLIZZARD_RT_BLOB_GUARD"));
 /// Both for more than 64 nodes.

@@ -54,7 +54,7 @@ mod tests;
 
 pub use audit::{Audit, ByteCounts, Checked, Finding, FrameCounts, OldCode, SuspectCode, Targets, Unmoved};
 pub use error::{Error, Result};
-pub use judge::file::runtime::Runtime;
+pub use judge::file::runtime::{Runtime, Serves};
 pub use judge::old_code::evidence::{Around, Run, Suspect, suspects};
 pub use mutation::unwinding::Unwinding;
 

@@ -370,6 +370,8 @@ pub struct WaitRecord {
     pub stack_top: u64,
     /// Another number is another wait. Misses of shared memory have the number of what came before.
     pub number: u64,
+    /// Timers of the program (`tempest.h`) that are scheduled: each may end any wait.
+    pub timers: u64,
     /// The locks that the node holds, home in the upper half, number in the lower one, plus 1; 0: a free place. Of more locks than there are places some are left out.
     pub held: [u64; HELD_LOCKS],
 }
@@ -379,7 +381,7 @@ pub const HELD_LOCKS: usize = 16;
 
 /// Values of [`WaitRecord::what`].
 pub mod waits {
-    /// For what the launcher cannot judge: the program's timers may end the wait.
+    /// The node has not said anything yet.
     pub const UNKNOWN: u64 = 0;
     pub const MEMORY: u64 = 1;
     pub const LOCK: u64 = 2;
@@ -393,6 +395,10 @@ pub mod waits {
     /// The other nodes' end.
     pub const END: u64 = 7;
     pub const ANSWER: u64 = 8;
+    /// `TPPI_sleep`: a handler of the program that calls `TPPI_wakeup`.
+    pub const WAKEUP: u64 = 9;
+    /// A handler of the program that resumes the access to this address.
+    pub const RESUMPTION: u64 = 10;
 }
 
 /// Address of [`SharedContext::instruments`] in each node.

@@ -356,6 +356,11 @@ impl ContextPage {
         number.store(number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// So many timers of the program are scheduled.
+    pub fn set_timers(&self, scheduled: u64) {
+        self.wait_word(offset_of!(WaitRecord, timers)).store(scheduled, Ordering::Relaxed);
+    }
+
     /// The end of the stack that this node works on.
     pub fn set_stack_top(&self, top: u64) {
         self.wait_word(offset_of!(WaitRecord, stack_top)).store(top, Ordering::Relaxed);

@@ -302,8 +302,6 @@ impl Node {
     }
 
     fn note_wait(&self, kind: u64, object: u64, home: NodeId) {
-        // Timers of the program may end any wait.
-        let kind = if user_handlers::is_active() { waits::UNKNOWN } else { kind };
         self.context.set_wait(kind, object, home.index() as u64);
     }
 
@@ -312,11 +310,12 @@ impl Node {
         self.note_wait(waits::MEMORY, 0, self.me);
     }
 
-    /// [`Node::wait`] for something that the program's handlers do: `done` is looked at after each of them.
-    pub fn wait_running_handlers(&mut self, what: Wait, done: impl Fn() -> bool) {
-        self.note_wait_is_over();
+    /// [`Node::wait`] for something that the program's handlers do: `done` is looked at after each of them. The launcher hears what it is, and of which object.
+    pub fn wait_running_handlers(&mut self, what: Wait, (kind, object): (u64, u64), done: impl Fn() -> bool) {
+        self.note_wait(kind, object, self.me);
         self.run_user_handlers(&done);
         self.wait(what, |_| done());
+        self.note_wait_is_over();
     }
 
     /// Runs what is pending of the program's handlers, until `enough` says so.

@@ -390,10 +390,10 @@ unsafe fn start_launched(boot: Boot) {
     let _ = sys::close(boot.fd);
 }
 
-/// The launcher is told that it cannot judge what this node waits for: the program's timers may end any wait from here on.
-pub fn timers_may_end_waits() {
+/// The launcher is told how many timers of the program are scheduled: it does not judge a node that one of them may wake.
+pub fn note_timers(scheduled: u64) {
     if let Some((_, context)) = identity().launched {
-        context.set_wait(contract::waits::UNKNOWN, 0, 0);
+        context.set_timers(scheduled);
     }
 }
 

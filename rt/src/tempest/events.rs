@@ -14,7 +14,7 @@ use crate::tempest::messages::arrived;
 use crate::tempest::timers;
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
-use blizzard_contract::Counter;
+use blizzard_contract::{Counter, waits};
 use blizzard_protocol::ids::NodeId;
 use core::fmt;
 
@@ -58,17 +58,43 @@ pub fn wants_poll() -> bool {
     has_events() || is_active() && !in_handler() && channels::awaits_pieces()
 }
 
+/// What only handlers of the program end.
+#[derive(Clone, Copy, Debug)]
+pub enum Awaited {
+    /// The address of an access that a handler is to resume.
+    Resumption(u64),
+    /// The address of a semaphore.
+    Wakeup(u64),
+}
+
+impl Awaited {
+    const fn wait(self) -> Wait {
+        match self {
+            Awaited::Resumption(_) => Wait::Miss,
+            Awaited::Wakeup(_) => Wait::Other,
+        }
+    }
+
+    /// For the launcher: see [`waits`].
+    const fn record(self) -> (u64, u64) {
+        match self {
+            Awaited::Resumption(va) => (waits::RESUMPTION, va),
+            Awaited::Wakeup(semaphore) => (waits::WAKEUP, semaphore),
+        }
+    }
+}
+
 /// Waits, running handlers, until `done`; in a run of one node, where nothing but a timer can come from outside, a wait without end is
-/// an error that `what` describes.
-pub fn wait(host: &mut CallHost<'_>, what: Wait, done: impl Fn() -> bool, describe: fmt::Arguments<'_>) {
+/// an error that `describe` describes.
+pub fn wait(host: &mut CallHost<'_>, what: Awaited, done: impl Fn() -> bool, describe: fmt::Arguments<'_>) {
     match host {
-        CallHost::Node(node) => node.wait_running_handlers(what, done),
+        CallHost::Node(node) => node.wait_running_handlers(what.wait(), what.record(), done),
         CallHost::Alone => loop {
             run_events(host, &done);
             if done() {
                 return;
             }
-            if !matches!(what, Wait::Miss) {
+            if matches!(what, Awaited::Wakeup(_)) {
                 // A call of the program, with nothing that relies on tags behind it.
                 process::safe_point();
             }

@@ -14,12 +14,11 @@ use crate::node::user_handlers::{in_handler, running};
 use crate::process::host::CallHost;
 use crate::process::process;
 use crate::process::tags;
-use crate::tempest::events::wait;
+use crate::tempest::events::{Awaited, wait};
 use crate::tempest::invocation::{Invocation, invoke};
 use crate::tempest::owner::{TURN, require_own_thread};
 use crate::tempest::pages::blocks::{self, BlockSpec};
 use crate::tempest::pages::table::{PAGES, is_user};
-use crate::transport::patience::Wait;
 use blizzard_contract::tempest::{BlockFaultHandler, PAGE_MODES, PageFaultHandler};
 use blizzard_contract::{BLOCK_BYTES, Counter, listed};
 use blizzard_protocol::tag::Tag;
@@ -201,7 +200,7 @@ fn fault(va: u64, store: bool, masked: bool) -> bool {
         let resumed = || FAULTS.with(|faults| faults.suspended.is_none());
         wait(
             &mut host,
-            Wait::Miss,
+            Awaited::Resumption(va),
             resumed,
             format_args!("the access to {va:#x} is suspended and no handler resumed it"),
         );

@@ -49,7 +49,6 @@ pub fn start() {
         }
     }
     user_handlers::activate(INTERFACE);
-    process::timers_may_end_waits();
     owner::require_own_limits();
     if process::nodes() == 1 {
         process::guard_thread();

@@ -8,10 +8,9 @@ use crate::memory::access_control::program;
 use crate::node::user_handlers::{in_handler, running};
 use crate::process::host::CallHost;
 use crate::process::process;
-use crate::tempest::events::wait;
+use crate::tempest::events::{Awaited, wait};
 use crate::tempest::faults::FAULTS;
 use crate::tempest::pages::blocks::BlockSpec;
-use crate::transport::patience::Wait;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// `TPPI_resume_va`.
@@ -47,7 +46,12 @@ pub fn sleep(host: &mut CallHost<'_>, sem: *mut i32) {
         process::fail(format_args!("TPPI_sleep in the {}: a handler must not wait", running()));
     }
     add(sem, 1);
-    wait(host, Wait::Other, || sem.load(Ordering::SeqCst) <= 0, format_args!("TPPI_sleep waits for TPPI_wakeup"));
+    wait(
+        host,
+        Awaited::Wakeup(sem.as_ptr() as u64),
+        || sem.load(Ordering::SeqCst) <= 0,
+        format_args!("TPPI_sleep waits for TPPI_wakeup"),
+    );
 }
 
 /// `TPPI_wakeup`: decrements; at zero the sleeper runs on.

@@ -131,8 +131,14 @@ pub fn schedule(ticks: i32, handler: u64, user_ptr: u64) {
     if TIMERS.with(|timers| timers.insert(due_ns, handler, user_ptr)).is_err() {
         process::fail(format_args!("TPPI_schedule_timer: no memory"));
     }
+    note_scheduled();
     require_watcher("TPPI_schedule_timer");
     publish_deadline();
+}
+
+/// Tells the launcher how many timers are scheduled.
+fn note_scheduled() {
+    process::note_timers(TIMERS.with(|timers| timers.heap.len()));
 }
 
 /// Tells the watcher when the next timer is due.
@@ -151,6 +157,7 @@ pub fn take_due() -> Option<(TimerHandler, u64)> {
     }
     let now = sys::monotonic_ns();
     if let Some((handler, user_ptr)) = TIMERS.with(|timers| timers.take(now)) {
+        note_scheduled();
         // SAFETY: entry of the rewritten code of a function that the program gave as a timer handler.
         return Some((unsafe { core::mem::transmute::<u64, TimerHandler>(handler) }, user_ptr));
     }

@@ -66,8 +66,8 @@ pub(crate) fn version(commit: &str) -> String {
 pub(crate) fn versions(commit: &str) -> String {
     let mut text = version(commit);
     for (access, what) in [(AccessMode::Tests, "tests"), (AccessMode::Guard, "guard")] {
-        let file = runtime_blob::FILES.iter().find(|(of, _)| *of == access).map(|(_, file)| *file);
-        let name = file.and_then(|file| Runtime::File { file, guard: None }.name());
+        let file = runtime_blob::FILES.iter().find(|file| file.access == access);
+        let name = file.and_then(|file| Runtime::File { file: file.bytes, serves: None }.name());
         if let Some(name) = name {
             let digits: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
             text += &format!("\nruntime of --access {what}: sha256 {digits}");

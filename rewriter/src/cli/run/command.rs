@@ -194,6 +194,7 @@ impl RunCommand {
         }
         tell_of_unchecked(Path::new(name), self.nodes, flags, &outcome);
         tell_of_nothing_shared(Path::new(name), &options, &outcome);
+        tell_of_number_behind(Path::new(name), args, &outcome);
         if let Some((rules, sites)) = &rules {
             matched::unmatched(rules, sites, &outcome.matched).iter().for_each(|line| messages::warning(line));
         }
@@ -492,6 +493,21 @@ fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &RunOut
         messages::note(&format!(
             "{name}: ran {nodes} times, once on each node, and the nodes shared nothing\n  \
              help: did you mean `blizzard run -- {name}`? Programs share memory by the calls of blizzard.h (`blizzard new` makes one)"
+        ));
+    }
+}
+
+/// Says that a number of nodes stood behind the program, which has got it: one that shares memory has run on one node.
+fn tell_of_number_behind(name: &Path, args: &[OsString], outcome: &RunOutcome) {
+    let shares = |node: &NodeEnd| node.report.counters[Counter::Allocations as usize] > 0;
+    let [option, number, ..] = args else { return };
+    let is_number = number.to_str().is_some_and(|number| number.parse::<u16>().is_ok_and(|number| number > 1));
+    if outcome.nodes.len() == 1 && shares(&outcome.nodes[0]) && (option == "-n" || option == "--nodes") && is_number {
+        let (name, number) = (name.display(), number.display());
+        messages::note(&format!(
+            "{name}: ran on one node, and was given '{} {number}'\n  \
+             help: options stand in front of the program: blizzard run -n {number} -- {name}",
+            option.display()
         ));
     }
 }

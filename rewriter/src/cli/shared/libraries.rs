@@ -147,10 +147,16 @@ pub fn names_of(path: &Path) -> Vec<PathBuf> {
 /// Does `work` for each library, several at once, with progress on a terminal; the results in the order of the libraries. After a failure no
 /// more are begun; of several failures it is the first library's.
 fn each<T: Send>(libraries: &[PathBuf], work: impl Fn(&Path) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let bar = progress::begin(libraries.len() as u64, "{spinner} rewriting {msg} ({pos} of {len} libraries)");
     // The largest first, so that no processor is left with it at the end.
     let mut order: Vec<usize> = (0..libraries.len()).collect();
     order.sort_by_key(|&k| Reverse(fs::metadata(&libraries[k]).map_or(0, |m| m.len())));
+    let name = |path: &PathBuf| path.file_name().unwrap_or(OsStr::new("?")).display().to_string();
+    let template = "{spinner} rewriting {msg} ({pos} of {len} libraries)";
+    let bar = progress::begin(
+        libraries.len() as u64,
+        template,
+        order.first().map_or(String::new(), |&k| name(&libraries[k])),
+    );
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let worker = || {
         let mut done = Vec::new();
@@ -158,7 +164,7 @@ fn each<T: Send>(libraries: &[PathBuf], work: impl Fn(&Path) -> Result<T> + Sync
             && let Some(&k) = order.get(next.fetch_add(1, Ordering::Relaxed))
         {
             let path = &libraries[k];
-            bar.set_message(path.file_name().unwrap_or(OsStr::new("?")).display().to_string());
+            bar.set_message(name(path));
             let result = work(path);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             done.push((k, result));

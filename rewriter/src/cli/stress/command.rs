@@ -229,7 +229,7 @@ impl StressCommand {
     }
 
     fn progress(&self) -> Progress {
-        progress::begin(PROGRESS_STEPS, "[{bar:24}] {elapsed} {wide_msg}")
+        progress::begin(PROGRESS_STEPS, "[{bar:24}] {elapsed} {wide_msg}", "begins")
     }
 
     /// Runs and checks one round.

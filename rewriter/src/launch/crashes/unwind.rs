@@ -91,10 +91,11 @@ fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_c
             step(memory, file, bias, &registers, is_behind_call)
         });
         let is_first = frames.len() == 1;
+        let is_without_frame = if is_nowhere { is_first } else { !is_behind_call };
         let next = found
             .or_else(|| signal_frame(memory, &registers))
-            // A call of a pointer that leads nowhere has done nothing but push the address behind it.
-            .or_else(|| if is_first && is_nowhere { behind_a_call(memory, &registers) } else { None });
+            // A call of a pointer that leads nowhere has done nothing but push the address behind it. The C library's `clone` has no more on its stack, either.
+            .or_else(|| if is_without_frame { behind_a_call(memory, &registers) } else { None });
         let Some((next, is_signal)) = next else { break };
         // Frames lie higher and higher, but where a handler has a stack of its own.
         if !is_signal && next[RSP] <= sp {
@@ -197,7 +198,17 @@ fn behind_a_call(memory: &ProcessMemory, registers: &Registers) -> Option<(Regis
     next[RIP] = memory.word(sp);
     next[RSP] = Some(sp + 8);
     let is_code = memory.mapping(next[RIP]?).is_some_and(|m| m.is_code());
-    is_code.then_some((next, false))
+    (is_code && follows_call(memory, next[RIP]?)).then_some((next, false))
+}
+
+/// Whether a call ends in front of `at`: near, direct, or through a register or memory (SDM volume 2, CALL).
+pub fn follows_call(memory: &ProcessMemory, at: u64) -> bool {
+    let mut code = [0; 8];
+    if memory.read(at.wrapping_sub(8), &mut code).is_none() {
+        return false;
+    }
+    let is_indirect = |length: usize| code[8 - length] == 0xff && code[9 - length] >> 3 & 7 == 2;
+    code[3] == 0xe8 || (2..=7).any(is_indirect)
 }
 
 /// The registers that a handler of a signal has interrupted, if this is where it returns to.

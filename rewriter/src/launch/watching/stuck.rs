@@ -4,7 +4,7 @@
 //! Output: [`StuckNode`]s, when nothing has changed for long enough. What is seen on one host is a [`Sight`]; a [`StuckWatch`] judges those of all hosts.
 //!
 //! **Invariant**: a run that could go on is never taken for stuck. Each node sleeps in the runtime until a message comes; no doorbell is rung, so no message
-//! is on its way to a sleeper; no timer of the program is running. A node that computes, or that waits in a system call for the outside world, does not
+//! is on its way to a sleeper; no timer of the program is scheduled. A node that computes, or that waits in a system call for the outside world, does not
 //! sleep in the runtime. How long that must have been so is the user's choice, and not what makes it true. Whether messages are under way between hosts is
 //! judged in [`rounds`](crate::launch::hosts::rounds).
 
@@ -146,7 +146,7 @@ fn asleep(region: &RegionFile, number: u32, looks: u32) -> Option<NodeWait> {
             return None;
         }
         if waiting.activity == activity::SLEEPING && !waiting.is_rung {
-            return (waiting.what != waits::UNKNOWN).then_some(waiting);
+            return (waiting.what != waits::UNKNOWN && waiting.timers == 0).then_some(waiting);
         }
         if look + 1 < looks {
             std::thread::sleep(BETWEEN);
@@ -168,16 +168,7 @@ fn callers_of(pid: Pid, top: u64) -> Option<Callers> {
     let here = memory.word(top.checked_sub(KEPT_BEFORE_END)?)?;
     let stack_end = memory.mapping(here)?.end;
     let found = memory.words(here, STACK_BYTES.min(stack_end - here))?;
-    let is_behind_call = |at: u64| {
-        let mut code = [0; 8];
-        if memory.read(at.wrapping_sub(8), &mut code).is_none() {
-            return false;
-        }
-        // SDM volume 2, CALL: direct, or through a register or memory.
-        let is_indirect = |length: usize| code[8 - length] == 0xff && code[9 - length] >> 3 & 7 == 2;
-        code[3] == 0xe8 || (2..=7).any(is_indirect)
-    };
-    let place = |at: u64| memory.file_at(at).filter(|_| is_behind_call(at));
+    let place = |at: u64| memory.file_at(at).filter(|_| unwind::follows_call(&memory, at));
     let frames = unwind::frames_of_frame(&memory, here).unwrap_or_default();
     Some(
         frames

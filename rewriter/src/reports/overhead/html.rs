@@ -151,7 +151,11 @@ fn times(out: &mut String, report: &OverheadReport) -> fmt::Result {
         out,
         "<h2>Time</h2><p>Seconds are processor time{}. The ratio is to the original's seconds{}. The dashed line is the original.</p>",
         if t.runs > 1 { ", the median of all runs" } else { "" },
-        if t.runs > 1 { "; from .. to, and the line, are the ratios within single rounds" } else { "" }
+        if t.runs > 1 {
+            "; from .. to, and the line, are the ratios within single rounds, and those of the original to its median"
+        } else {
+            ""
+        }
     )?;
     let most = t.variants.iter().map(|v| v.ratio.max).fold(1.0, f64::max);
     let x = |ratio: f64| ratio / most * 100.0;

@@ -195,7 +195,7 @@ fn pin() -> Option<usize> {
 
 /// Shows how far the rounds are, on a terminal; elsewhere one line says how long they will take, if that is long.
 fn progress(runs: u64, each: Duration) -> Progress {
-    let bar = progress::begin(runs, "{spinner} {msg:<12} run {pos} of {len}, {eta} to go");
+    let bar = progress::begin(runs, "{spinner} {msg:<12} run {pos} of {len}, {eta} to go", Variant::Original.name());
     let total = each * runs as u32;
     if !bar.is_shown() && total > Duration::from_secs(60) {
         messages::note(&format!(

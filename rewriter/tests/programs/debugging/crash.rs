@@ -203,8 +203,15 @@ fn a_node_that_dies_says_where_and_by_what() {
             128 + libc::SIGSEGV,
             &["it went on at 0x0: a null pointer", "at 0x0, where no file is mapped", "by main (prog.c:107)"],
         ),
-        // Where a library starts a thread says nothing.
-        ("thread", 1, &["the program starts a second thread, started by main"]),
+        (
+            "thread",
+            1,
+            &[
+                "the program starts a second thread, started by main",
+                "help: let the nodes share the work",
+                "main (prog.c:",
+            ],
+        ),
     ];
     for (nodes, access) in [("1", "tests"), ("2", "tests"), ("2", "guard")] {
         // Alone, a node may use all of the segment, and have threads.

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 blizzard_test_harness::module! {
     a_deadlock_is_told_with_what_each_node_waits_for_and_where,
     a_created_node_says_where_it_waits,
+    handlers_that_never_come_are_told_and_timers_are_waited_for,
     a_run_that_computes_or_waits_for_the_world_is_not_stuck,
     whoever_does_not_want_to_know_is_not_told,
+    a_number_of_nodes_behind_the_program_is_told,
     the_machine_is_looked_at,
 }
 
@@ -141,6 +143,68 @@ fn a_created_node_says_where_it_waits() {
     assert!(row(&err, 1).contains("work (prog.c:3)") && row(&err, 0).contains("main (prog.c:7)"), "{err}");
 }
 
+/// `tempest.h`: only a message can wake these nodes, or a timer.
+const HANDLERS: &str = r#"
+#include <blizzard.h>
+#include <stdio.h>
+#include <string.h>
+#include <tempest.h>
+static int woken;
+static void wake(void *user) { (void)user; TPPI_wakeup(&woken); }
+static void again(void *user) {
+    long left = (long)user - 1;
+    if (left) TPPI_schedule_timer(700 * 1000, again, (void *)left);
+    else TPPI_wakeup(&woken);
+}
+static void begin(TPPI_NodeId source, int length) { (void)source, (void)length; again((void *)4); }
+static void suspended(void *va, void *user, TPPI_NodeId home) { (void)va, (void)user, (void)home; }
+int main(int argc, char **argv) {
+    const char *how = argv[argc - 1];
+    TPPI_register_blk_acc_fault_handler(0, TPPI_Blk_Invalid, TPPI_ReadAccess, suspended);
+    bz_barrier();
+    if (!strcmp(how, "sleeps")) {
+        TPPI_sleep(&woken); /* line 20 */
+    } else if (!strcmp(how, "faults")) {
+        void *page = (char *)TPPI_SEGMENT_BASE + TPPI_PAGE_SIZE;
+        TPPI_alloc_and_map(page, 0, TPPI_Blk_Invalid, 0, NULL);
+        printf("%ld\n", *(volatile long *)page);
+    } else if (!strcmp(how, "barrier")) {
+        if (bz_node()) TPPI_sleep(&woken);
+    } else if (!strcmp(how, "timers")) {
+        if (bz_node() == 0) TPPI_schedule_timer(2500 * 1000, wake, NULL), TPPI_sleep(&woken);
+    } else if (!strcmp(how, "chain")) {
+        if (bz_node() == 0) TPPI_send(1, begin);
+        else TPPI_sleep(&woken);
+    }
+    bz_barrier();
+    if (bz_node() == 0) puts("done");
+    return 0;
+}
+"#;
+
+fn handlers_that_never_come_are_told_and_timers_are_waited_for() {
+    let program = SharedProgram::new(HANDLERS, &[]);
+    for access in ["tests", "guard"] {
+        let run = |how| program.run(&["-n", "2", "--stuck-timeout", "1", "--access", access], how);
+        let barrier = "a barrier or reduction of all nodes not there: node 1";
+        for (how, first, second) in [
+            ("sleeps", "a handler (TPPI_sleep) no message", "a handler (TPPI_sleep) no message"),
+            ("faults", "TPPI_resume_va of 0x", "TPPI_resume_va of 0x"),
+            ("barrier", barrier, "a handler (TPPI_sleep) no message"),
+        ] {
+            let (out, err, status) = run(how);
+            assert_eq!((out.as_str(), status), ("", 1), "{how}: {err}");
+            for (node, says) in [(0, first), (1, second)] {
+                assert!(row(&err, node).starts_with(says), "{how}, {says}: {err}");
+                assert!(row(&err, node).contains("main (prog.c:"), "{how}: {err}");
+            }
+        }
+        for how in ["timers", "chain"] {
+            assert_eq!(run(how), ("done\n".into(), String::new(), 0), "{how}");
+        }
+    }
+}
+
 fn a_run_that_computes_or_waits_for_the_world_is_not_stuck() {
     let program = SharedProgram::new(PROGRAM, &[]);
     for how in ["computes", "sleeps"] {
@@ -172,6 +236,16 @@ fn whoever_does_not_want_to_know_is_not_told() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let (_, err, status) = finished(child.wait_with_output().unwrap());
     assert_eq!((ended, err.as_str(), status), (None, "", 143));
+}
+
+fn a_number_of_nodes_behind_the_program_is_told() {
+    let program = SharedProgram::new(PROGRAM, &[]);
+    let err = |words: &[&str]| finished(program.blizzard().arg("run").args(words).output().unwrap()).1;
+    let told = "blizzard: note: ./prog: ran on one node, and was given '-n 2'\n  help: options stand in front of the program: ";
+    assert_eq!(err(&["./prog", "-n", "2"]), format!("{told}blizzard run -n 2 -- ./prog\n"));
+    for others in [&["./prog", "-n", "1"][..], &["-n", "2", "./prog", "-n", "2"], &["./prog", "2"]] {
+        assert_eq!(err(others), "", "{others:?}");
+    }
 }
 
 fn the_machine_is_looked_at() {

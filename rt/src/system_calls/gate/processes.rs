@@ -52,7 +52,7 @@ pub fn clone(call: &Call) -> CallOutcome {
     let has = |flag: i32| call.args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
         process::fail(format_args!(
-            "the program starts a second thread{}: in a run of several nodes each node has one thread. Let the nodes share the work \
+            "the program starts a second thread{}: in a run of several nodes each node has one thread\n  help: let the nodes share the work \
              (bz_node and bz_nodes instead of thread numbers), or run it on one node, where it may have threads",
             Starter(call)
         ));

@@ -22,7 +22,7 @@ use crate::transport::delaying::fiber::{self, Fiber};
 use crate::transport::patience::Wait;
 use crate::transport::stage::{self, Director, Look};
 use blizzard_contract::STAGE_PIECE_BYTES;
-use blizzard_contract::{self as contract, Counter, RegionHeader};
+use blizzard_contract::{self as contract, Counter, RegionHeader, waits};
 use blizzard_protocol::ids::Block;
 use blizzard_protocol::ids::NodeId;
 use blizzard_protocol::port::Port;
@@ -745,7 +745,7 @@ impl Program<'_> {
             }),
             Op::BulkWait => self.call(|node| {
                 let from = NodeId::new(BULK[0]).expect("a node's number");
-                node.wait_running_handlers(Wait::Other, || channels::is_ready(from, 0));
+                node.wait_running_handlers(Wait::Other, (waits::WAKEUP, 0), || channels::is_ready(from, 0));
                 if self.buffer(0) != self.buffer(1) {
                     self.world.find(Found::Stale);
                 }

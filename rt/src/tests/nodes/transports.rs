@@ -15,8 +15,8 @@ use crate::transport::control;
 use crate::transport::delaying::network::NetworkSettings;
 use crate::transport::patience::Wait;
 use blizzard_contract as contract;
-use blizzard_contract::STAGE_PIECE_BYTES;
 use blizzard_contract::tempest::{SendItem, item_kind};
+use blizzard_contract::{STAGE_PIECE_BYTES, waits};
 use blizzard_protocol::bugs::Bug;
 use core::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -227,7 +227,7 @@ fn messages_of_programs_arrive_once_and_in_order() {
             program.back_edge();
         }
         let all = 2 * EACH;
-        program.call(|node| node.wait_running_handlers(Wait::Other, || ANSWERED.get()[me] == all));
+        program.call(|node| node.wait_running_handlers(Wait::Other, (waits::WAKEUP, 0), || ANSWERED.get()[me] == all));
         program.barrier();
         assert_eq!((0..4).map(|at| program.load(words + 64 * at)).sum::<u64>(), u64::from(EACH) * PROGRAMS as u64);
         COME.with_borrow(|come| assert_eq!(come[me].iter().map(Vec::len).sum::<usize>(), all as usize));
@@ -266,7 +266,9 @@ fn bulk_data_arrive_whole() {
             });
             program.barrier();
             program.call(|node| transfer::send(&mut CallHost::Node(node), next, channel, sent_at as u64, bytes as i32));
-            program.call(|node| node.wait_running_handlers(Wait::Other, || channels::is_ready(before, channel)));
+            program.call(|node| {
+                node.wait_running_handlers(Wait::Other, (waits::WAKEUP, 0), || channels::is_ready(before, channel))
+            });
             // SAFETY: as above.
             let right = content(before.index())
                 .enumerate()
@@ -274,7 +276,9 @@ fn bulk_data_arrive_whole() {
             assert!(right, "{bytes} bytes from node {} to node {me}", before.index());
             program.barrier();
             channels::destroy(channels::ChannelEnd::Destination, before, channel);
-            program.call(|node| node.wait_running_handlers(Wait::Other, || ANSWERED.get()[me] as usize > round));
+            program.call(|node| {
+                node.wait_running_handlers(Wait::Other, (waits::WAKEUP, 0), || ANSWERED.get()[me] as usize > round)
+            });
             channels::destroy(channels::ChannelEnd::Source, next, channel);
         }
         program.barrier();

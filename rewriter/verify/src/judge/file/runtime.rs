@@ -10,7 +10,7 @@
 use crate::audit::Audit;
 use crate::file::memory::{self, PF_W, PF_X, PT_LOAD};
 use crate::file::module::Module;
-use blizzard_contract::{self as contract, ModuleInfo};
+use blizzard_contract::{self as contract, ModuleInfo, module_flags};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
 use sha2::{Digest, Sha256};
@@ -24,11 +24,27 @@ pub enum Runtime<'a> {
     /// Its ELF file.
     File {
         file: &'a [u8],
-        /// It serves guarded code, or code with tests; `None`: whoever names it says that it fits.
-        guard: Option<bool>,
+        /// `None`: whoever names it says that it fits.
+        serves: Option<Serves>,
     },
     /// Its name, as audits print it.
     Named([u8; 32]),
+}
+
+/// The programs that a runtime serves, as their flags say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Serves {
+    /// Guarded code, or code with tests.
+    pub guard: bool,
+    /// Runs of more than 64 nodes.
+    pub many_nodes: bool,
+}
+
+impl Serves {
+    /// What the program needs.
+    fn needed_by(m: &Module) -> Serves {
+        Serves { guard: m.is_guarded(), many_nodes: m.info.flags & module_flags::MANY_NODES != 0 }
+    }
 }
 
 impl Runtime<'_> {
@@ -154,6 +170,13 @@ pub(crate) fn judge(m: &Module, known: &[Runtime], audit: &mut Audit) {
         if m.entry != m.info.entry_va {
             audit.finding(m.entry, "e_entry".into(), "is not the entry point that the module info names");
         }
+        if Serves::needed_by(m).many_nodes {
+            audit.finding(
+                m.info.code_va,
+                "module info".into(),
+                "the flags speak of a runtime for many nodes, and there is none",
+            );
+        }
         return;
     }
     let mut open = |at: u64, why: String| audit.finding(at, "runtime".into(), why);
@@ -165,9 +188,11 @@ pub(crate) fn judge(m: &Module, known: &[Runtime], audit: &mut Audit) {
     for runtime in known {
         match runtime {
             Runtime::Named(name) => names.push(*name),
-            Runtime::File { file, guard } => match Image::of_file(file) {
-                Some(known) if guard.is_none_or(|guard| guard == m.is_guarded()) => files.push(known),
-                Some(known) if known == image => return open(base, "the runtime serves the other kind of code".into()),
+            Runtime::File { file, serves } => match Image::of_file(file) {
+                Some(known) if serves.is_none_or(|serves| serves == Serves::needed_by(m)) => files.push(known),
+                Some(known) if known == image => {
+                    return open(base, "the runtime serves other programs than this one, by its flags".into());
+                }
                 Some(_) => {}
                 None => open(base, "the file that a runtime is to be compared with is no runtime".into()),
             },

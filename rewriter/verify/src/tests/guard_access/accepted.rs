@@ -78,7 +78,7 @@ fn finds_the_runtime_of_the_other_kind_of_code() {
             let file = pipeline::in_memory(rewrite).expect("rewrite").bytes;
             let audit = verify_with(&file, "p", None).expect("audit runs");
             assert_eq!(audit.is_clean(), runtime == access, "{audit}");
-            let serves = |o: &Finding| o.reason.contains("serves the other kind of code");
+            let serves = |o: &Finding| o.reason.contains("serves other programs than this one");
             assert_eq!(audit.open.iter().any(serves), runtime != access, "{audit}");
         }
     }

@@ -34,7 +34,7 @@ use crate::store::cache::{Cache, CacheKey};
 use crate::store::knowledge;
 use blizzard_contract::{Counter, FEW_NODES, node_phase};
 use clap::Args;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

@@ -79,6 +79,12 @@ impl ProcessMemory {
         self.bytes.read_exact_at(bytes, address).ok()
     }
 
+    /// Whether that stands from `address` on.
+    pub fn reads<const N: usize>(&self, address: u64, expected: &[u8; N]) -> bool {
+        let mut bytes = [0; N];
+        self.read(address, &mut bytes).is_some() && bytes == *expected
+    }
+
     /// The word at `address`.
     pub fn word(&self, address: u64) -> Option<u64> {
         let mut word = [0; 8];

@@ -27,6 +27,8 @@ const IN_CONTEXT: [usize; 17] = [13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5,
 const UCONTEXT_REGISTERS: u64 = 40;
 /// `mov rax, 15; syscall`: the return of a handler.
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// A system call: inserted code goes through the runtime's gate, and comes back behind this.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Instructions of inserted code behind a call, at most.
 const STUB_STEPS: usize = 32;
 /// `call [disp32]`, by which inserted code enters the runtime; what follows is the gate's address.
@@ -91,11 +93,13 @@ fn frames_from(memory: &ProcessMemory, mut registers: Registers, mut is_behind_c
             step(memory, file, bias, &registers, is_behind_call)
         });
         let is_first = frames.len() == 1;
-        let is_without_frame = if is_nowhere { is_first } else { !is_behind_call };
+        // The C library's `clone` has neither a frame nor anything on its stack where it calls the system.
+        let is_call_of_system = || memory.reads(address.wrapping_sub(SYSCALL.len() as u64), &SYSCALL);
+        let is_bare = if is_nowhere { is_first } else { !is_behind_call || is_call_of_system() };
         let next = found
             .or_else(|| signal_frame(memory, &registers))
-            // A call of a pointer that leads nowhere has done nothing but push the address behind it. The C library's `clone` has no more on its stack, either.
-            .or_else(|| if is_without_frame { behind_a_call(memory, &registers) } else { None });
+            // A call of a pointer that leads nowhere has done nothing but push the address behind it.
+            .or_else(|| if is_bare { behind_a_call(memory, &registers) } else { None });
         let Some((next, is_signal)) = next else { break };
         // Frames lie higher and higher, but where a handler has a stack of its own.
         if !is_signal && next[RSP] <= sp {
@@ -213,9 +217,7 @@ pub fn follows_call(memory: &ProcessMemory, at: u64) -> bool {
 
 /// The registers that a handler of a signal has interrupted, if this is where it returns to.
 fn signal_frame(memory: &ProcessMemory, registers: &Registers) -> Option<(Registers, bool)> {
-    let mut code = [0; SIGRETURN.len()];
-    memory.read(registers[RIP]?, &mut code)?;
-    if code != SIGRETURN {
+    if !memory.reads(registers[RIP]?, &SIGRETURN) {
         return None;
     }
     let at = registers[RSP]? + UCONTEXT_REGISTERS;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 tests! {
     ranks_of_one_host_are_nodes,
     a_rank_that_fails_ends_the_run,
+    ranks_that_wait_for_each_other_are_told,
     nothing_is_left_when_mpirun_is_ended,
     ranks_of_two_hosts_are_nodes,
     a_host_that_is_lost_for_ever_ends_the_run,
@@ -116,6 +117,22 @@ fn a_rank_that_fails_ends_the_run() {
         assert!(how != "crashed" || outcome.stderr_text().contains("  by main in ends\n"), "{}", outcome.describe());
         assert_nothing_is_left(&program);
     }
+}
+
+fn ranks_that_wait_for_each_other_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let options = ["--stuck-timeout", "1"];
+    let outcome = run(&mut mpirun(3, &options, &program, "locks"), "", LIMIT).unwrap();
+    let told = "blizzard: error: the run is stuck: all nodes wait for each other, and none can go on";
+    assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(1), vec![told.to_owned()]), "{}", outcome.describe());
+    let rows = ["0     lock 1 of node 0", "1     lock 0 of node 0", "2     a barrier or reduction of all nodes"];
+    for row in rows {
+        let line = outcome.stderr_text().lines().find(|line| line.trim_start().starts_with(row)).map(str::to_owned);
+        assert!(line.is_some_and(|line| line.contains("lock_crosswise")), "{row}: {}", outcome.describe());
+    }
+    assert_nothing_is_left(&program);
+    run(&mut mpirun(3, &options, &program, "computes"), "", LIMIT).unwrap().success().unwrap();
 }
 
 fn nothing_is_left_when_mpirun_is_ended() {

@@ -6,6 +6,8 @@
 use crate::base::error::{Error, Result};
 use crate::read::image::ProgramKind;
 use goblin::elf::{Elf, program_header as ph};
+use std::ffi::OsStr;
+use std::path::Path;
 
 pub(super) fn has_dynamic(elf: &Elf) -> bool {
     elf.program_headers.iter().any(|p| p.p_type == ph::PT_DYNAMIC)
@@ -20,6 +22,11 @@ pub(super) fn kind_of(elf: &Elf) -> ProgramKind {
         (false, true) => ProgramKind::Dynamic,
         (false, false) => ProgramKind::Static,
     }
+}
+
+/// Whether a file has the name of source code of C, C++ or Rust.
+pub fn is_named_as_source(path: &Path) -> bool {
+    path.extension().and_then(OsStr::to_str).is_some_and(|end| ["c", "cc", "cpp", "cxx", "C", "rs"].contains(&end))
 }
 
 /// Says in one line what a file is that cannot be rewritten.
@@ -37,6 +44,9 @@ pub(super) fn check_identity(data: &[u8], name: &str) -> Result<()> {
     }
     if data.starts_with(b"!<arch>") {
         return no("is a static library, not a program", "link it into a program first");
+    }
+    if !data.starts_with(b"\x7fELF") && is_named_as_source(Path::new(name)) {
+        return no("is source code, not a program", "compile it, and name the program");
     }
     if !data.starts_with(b"\x7fELF") {
         return no("is not an ELF file", WANT);

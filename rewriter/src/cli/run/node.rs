@@ -9,19 +9,19 @@ use crate::cli::run::attributes::matched;
 use crate::cli::run::attributes::sites::{CallSites, libraries_of};
 use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare};
 use crate::cli::run::settings::MemorySettings;
-use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions, node_count};
+use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions, node_count, whole};
 use crate::cli::shared::libraries::LibraryOptions;
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::ranks::{self, RankSetup};
 use crate::launch::launcher::RunOutcome;
-use crate::launch::options::LaunchOptions;
+use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::stats::{Stats, StatsFile};
-use crate::reports::crash;
+use crate::reports::{crash, stuck};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Be a node of a run that mpirun, prterun or srun starts: each rank is one
 ///
@@ -41,6 +41,9 @@ pub struct NodeCommand {
     /// How many ranks there are. It matters for more than 64, under a starter that does not tell (prterun)
     #[arg(short, long, alias = "np", value_name = "NODES", value_parser = node_count)]
     nodes: Option<u32>,
+    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never. Ranks of one host only
+    #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(0..=u32::MAX.into()), default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
+    stuck_timeout: u32,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
     #[arg(long)]
     allow_incomplete: bool,
@@ -61,14 +64,16 @@ impl NodeCommand {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::RankOutcome { exit_status, failure, crash, nodes, matched, starter } = ranks::run(setup)?;
-        let (learnt, stuck, wall) = (Vec::new(), Vec::new(), began.elapsed());
+        let ranks::RankOutcome { exit_status, failure, crash, stuck, nodes, matched, starter } = ranks::run(setup)?;
+        let (learnt, wall) = (Vec::new(), began.elapsed());
         let outcome = RunOutcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told: Vec::new(), wall };
         if let Some(failure) = &outcome.failure {
             messages::error(&failure.to_string());
         }
         // Names are looked up then: when another rank has ended, this one may be killed.
-        for line in outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard)) {
+        let calls = outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard));
+        let waits = if outcome.stuck.is_empty() { Vec::new() } else { stuck::table(&outcome.stuck) };
+        for line in calls.chain(waits) {
             eprintln!("  {line}");
         }
         if let Some(starter) = starter {
@@ -126,6 +131,7 @@ impl NodeCommand {
             arg0: Some(name.clone()),
             original: ready.original.clone(),
             rules: table.map(Arc::new).unwrap_or_default(),
+            stuck_timeout: Duration::from_secs(self.stuck_timeout.into()),
             ..self.settings.launch_options(1)
         };
         let (args, guard, many_nodes) = (args.to_vec(), ready.flags.guard, ready.flags.many_nodes);

@@ -4,6 +4,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::memory::MappedFile;
+use crate::read::identity::is_named_as_source;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -45,20 +46,7 @@ pub fn read(path: &Path) -> Result<InputFile> {
         return Err(Error::new(format!("{name}: is a script, not an ELF program"))
             .help(format!("name its interpreter: {interpreter} {name}")));
     }
-    if is_source(path) && !bytes.starts_with(ELF_MAGIC) {
-        return Err(
-            Error::new(format!("{name}: is source code, not a program")).help("compile it, and name the program")
-        );
-    }
     Ok(InputFile { path: path.to_owned(), name, bytes, mode: metadata.permissions().mode() & 0o777 })
-}
-
-/// How an ELF file begins (gABI, ELF header).
-const ELF_MAGIC: &[u8] = b"\x7fELF";
-
-/// Whether a file is named as source code of C, C++ or Rust.
-fn is_source(path: &Path) -> bool {
-    path.extension().and_then(OsStr::to_str).is_some_and(|end| ["c", "cc", "cpp", "cxx", "C", "rs"].contains(&end))
 }
 
 fn cannot_read(name: &str, e: &std::io::Error) -> Error {
@@ -86,7 +74,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf> {
     if name.as_bytes().contains(&b'/') || [".", ".."].map(OsStr::new).contains(&name) {
         let shown = Path::new(name).display();
         return match fs::metadata(name) {
-            Ok(m) if m.is_file() && !is_executable(&m) && !is_source(Path::new(name)) => {
+            Ok(m) if m.is_file() && !is_executable(&m) && !is_named_as_source(Path::new(name)) => {
                 Err(Error::new(format!("{shown}: no permission to execute it")).help(format!("chmod +x {shown}")))
             }
             _ => Ok(PathBuf::from(name)),
@@ -118,11 +106,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("empty"), b"").unwrap();
-        fs::write(at("prog.c"), b"int main(void) { return 0; }\n").unwrap();
         fs::write(at("script"), b"#!/bin/sh -e\nexit 0\n").unwrap();
         for (path, part) in [
             (at("absent"), "no such file"),
-            (at("prog.c"), "is source code, not a program"),
             (at("empty"), "is empty"),
             (folder.path().to_owned(), "is a directory"),
             (PathBuf::from("/dev/null"), "not a regular file"),

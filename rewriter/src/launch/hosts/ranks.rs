@@ -29,6 +29,7 @@ use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
+use crate::launch::watching::stuck::{StuckNode, StuckWatch};
 use crate::launch::watching::supervise::{GRACE, RECHECK, RunStop, has_failed};
 use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
@@ -94,6 +95,8 @@ pub struct RankOutcome {
     pub failure: Option<Error>,
     /// What was seen of the node that failed.
     pub crash: Option<Crash>,
+    /// What each node waited for, if all were on one host and waited for each other.
+    pub stuck: Vec<StuckNode>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
     /// There: what the rules of allocations have matched, if all nodes were on its host.
@@ -215,6 +218,7 @@ pub fn run(setup: RankSetup) -> Result<RankOutcome> {
         crashes: Vec::new(),
         leaving: None,
         lost: None,
+        stuck: None,
         starter: own_starter,
     };
     let outcome = rank.watch(&mut guard, &starter_lives);
@@ -406,7 +410,43 @@ struct Rank<'a> {
     leaving: Option<(i32, Instant)>,
     /// A host that was lost: what to say then.
     lost: Option<(Instant, Error)>,
+    /// At node 0 of a run on one host: whether the run is stuck.
+    stuck: Option<PeersWatch>,
     starter: Option<Starter>,
+}
+
+/// Looks whether all nodes of this host wait for each other, whoever has started them.
+struct PeersWatch {
+    watch: StuckWatch,
+    /// When the next look is due.
+    next: Instant,
+}
+
+impl PeersWatch {
+    fn begin(begun: &Begin, limit: Duration) -> Option<PeersWatch> {
+        let is_watcher = begun.node == 0 && begun.hosts.len() == 1;
+        let watch = StuckWatch::new(begun.total() as usize, limit);
+        let next = Instant::now() + watch.look_again().filter(|_| is_watcher)?;
+        Some(PeersWatch { watch, next })
+    }
+
+    /// What all nodes wait for, if it is time to look and the run is stuck.
+    fn look(&mut self, begun: &Begin) -> Option<Vec<StuckNode>> {
+        if self.next > Instant::now() {
+            return None;
+        }
+        self.next = Instant::now() + self.watch.look_again()?;
+        // One that has not begun is not waiting.
+        let peers: Vec<SpawnedNode> = (0..begun.total()).map(|node| peer(begun, node)).collect::<Option<_>>()?;
+        self.watch.look(OwnNodes { nodes: &peers, first: 0 }, &begun.region)
+    }
+}
+
+/// A node of this host as its context page shows it; none if it has not begun.
+fn peer(begun: &Begin, node: u32) -> Option<SpawnedNode> {
+    let pid = Some(begun.region.created_pid(node)?);
+    let is_over = [node_phase::DONE, node_phase::FAILED].contains(&begun.region.report(node).phase);
+    Some(SpawnedNode { child: None, pid, ended: is_over.then(ExitStatus::default) })
 }
 
 impl Rank<'_> {
@@ -440,6 +480,12 @@ impl Rank<'_> {
                     return outcome;
                 }
             }
+            if let (Some(begun), Some(peers)) = (&self.begun, &mut self.stuck)
+                && let Some(stuck) = peers.look(begun)
+            {
+                let (exit_status, failure) = verdict(Some(RunStop::Stuck), &[], WrittenOutput::default());
+                return RankOutcome { failure, stuck, ..quiet(exit_status) };
+            }
             let is_due = |at: Instant| at <= Instant::now();
             if let Some((status, _)) = self.leaving.filter(|(_, at)| is_due(*at)) {
                 return quiet(status);
@@ -447,7 +493,8 @@ impl Rank<'_> {
             if let Some((_, error)) = self.lost.take_if(|(at, _)| is_due(*at)) {
                 return RankOutcome { starter: self.starter, ..failed(libc::EXIT_FAILURE, error) };
             }
-            let next = [self.leaving.map(|(_, at)| at), self.lost.as_ref().map(|(at, _)| *at)];
+            let look = self.stuck.as_ref().map(|peers| peers.next);
+            let next = [self.leaving.map(|(_, at)| at), self.lost.as_ref().map(|(at, _)| *at), look];
             let next = next.into_iter().flatten().min();
             let timeout = next.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()).min(RECHECK));
             for event in guard.wait_also(Some(&self.mailbox.wake), timeout) {
@@ -473,6 +520,7 @@ impl Rank<'_> {
         match news {
             News::Begin(begin) => {
                 let node = self.start(&begin);
+                self.stuck = PeersWatch::begin(&begin, self.setup.options.stuck_timeout);
                 self.begun = Some(*begin);
                 match node {
                     Ok(node) => self.nodes = vec![node],
@@ -568,6 +616,7 @@ fn quiet(exit_status: i32) -> RankOutcome {
         exit_status,
         failure: None,
         crash: None,
+        stuck: Vec::new(),
         nodes: Vec::new(),
         matched: Matched::default(),
         starter: None,

@@ -17,6 +17,7 @@ blizzard_test_harness::module! {
     an_interrupted_compiler_leaves_no_temporary_files,
     errors_that_nobody_reads_have_their_exit_status,
     pipes_are_refused_and_not_waited_for,
+    source_code_is_no_program,
     a_sparse_file_is_refused_at_once,
     a_missing_library_is_named_with_where_it_was_looked_for,
     a_full_disk_is_one_error_and_nothing_is_left,
@@ -317,6 +318,12 @@ fn pipes_are_refused_and_not_waited_for() {
         one_error(&bench.command(args).output().unwrap(), &["pipe: is not a regular file"]);
     }
     assert_eq!(bench.contents(), before);
+}
+
+fn source_code_is_no_program() {
+    let bench = Bench::new();
+    let mut command = bench.command(&["run", "./prog.c"]);
+    one_error(&command.output().unwrap(), &["./prog.c: is source code, not a program\n  help: compile it"]);
 }
 
 fn a_sparse_file_is_refused_at_once() {

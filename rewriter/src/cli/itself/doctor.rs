@@ -5,6 +5,7 @@
 use crate::base::error::Result;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::print::print;
+use crate::launch::limits;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::RegionFile;
 use crate::launch::sys;
@@ -206,7 +207,7 @@ fn limits() -> Vec<Finding> {
         0..256 => {
             note("open files", format!("{files}: the launcher needs two for each node and some more (`ulimit -n`)"))
         }
-        _ => good("open files", format!("enough for {} nodes", ((files - 64) / 2).min(MAX_NODES as u64))),
+        _ => good("open files", format!("enough for {} nodes", limits::nodes_with(files).min(MAX_NODES as u64))),
     });
     let size = getrlimit(Resource::Fsize).current;
     all.push(match size {

@@ -522,7 +522,11 @@ fn limits_that_a_run_meets_are_named() {
     for (limits, nodes, words) in [
         // Less than what the nodes share takes.
         ("ulimit -f 1000", "2", &["ulimit -f", "the memory that the nodes share"][..]),
-        ("ulimit -n 12", "8", &["cannot start node", "ulimit -n"]),
+        (
+            "ulimit -n 64",
+            "200",
+            &["the limit of open files is too low: 64 here, and 200 nodes need 464\n  help: `ulimit -n 464`"],
+        ),
         // Too little for a node; each of 64 said so.
         ("ulimit -v 250000", "64", &["no node can start", "ulimit -v"]),
         ("ulimit -d 60000", "16", &["shared segment", "-d unlimited"]),

@@ -7,6 +7,7 @@ use crate::launch::crashes::crash::{Crash, FaultAccess, FaultPlace, MemoryFault}
 use crate::launch::crashes::unwind::StackFrame;
 use crate::launch::launcher::RunOutcome;
 use crate::reports::places::OpenedFiles;
+use crate::store::closure::Originals;
 use blizzard_contract::{self as contract, guard_tags};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -18,8 +19,8 @@ const SHOWN_LAST: usize = 5;
 const RUNTIME: &str = "blizzard_rt";
 
 /// The lines. `guard`: the program is guarded code, whose tags are others.
-pub fn lines(crash: &Crash, guard: bool) -> Vec<String> {
-    let mut files = OpenedFiles::default();
+pub fn lines(crash: &Crash, guard: bool, originals: &Originals) -> Vec<String> {
+    let mut files = OpenedFiles::with(originals);
     let mut lines: Vec<String> = crash.fault.iter().map(|fault| describe(fault, guard, &mut files)).collect();
     lines.extend(crash.allocation.iter().map(|(address, allocation)| belongs_to(*address, allocation, &mut files)));
     lines.extend(crash.storer.iter().filter_map(|(node, store)| stored_at(*node, store, &mut files)));
@@ -230,7 +231,7 @@ mod tests {
             frames: (1..=60).map(frame).collect(),
             process: None,
         };
-        let lines = lines(&crash, false);
+        let lines = lines(&crash, false, &Originals::new());
         assert_eq!(lines.len(), SHOWN + 1);
         assert_eq!(lines[0], "at 0x1, where no file is mapped");
         assert_eq!(lines[SHOWN - SHOWN_LAST], "by ... 20 calls more");

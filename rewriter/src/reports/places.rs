@@ -5,6 +5,7 @@
 use crate::read::old_places::OldPlaces;
 use crate::read::rewritten;
 use crate::reports::overhead::symbols::FileSymbols;
+use crate::store::closure::Originals;
 use object::{Object, ObjectSection};
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -49,7 +50,10 @@ pub struct FoundPlace {
 
 /// The files that were looked into.
 #[derive(Default)]
-pub struct OpenedFiles(HashMap<PathBuf, Option<Known>>);
+pub struct OpenedFiles {
+    known: HashMap<PathBuf, Option<Known>>,
+    originals: Originals,
+}
 
 struct Known {
     symbols: FileSymbols,
@@ -59,6 +63,8 @@ struct Known {
     code: Vec<(u64, u64)>,
     /// Read when they are asked for.
     old_places: OnceCell<Option<OldPlaces>>,
+    /// The same of the original's symbols, with those of its debug file: they have its addresses.
+    original: OnceCell<FileSymbols>,
 }
 
 impl Known {
@@ -68,7 +74,8 @@ impl Known {
         let segments = rewritten::parts(&elf);
         let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
         let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
-        Some(Known { symbols: FileSymbols::of(path), segments, code, old_places: OnceCell::new() })
+        let symbols = FileSymbols::of(path);
+        Some(Known { symbols, segments, code, old_places: OnceCell::new(), original: OnceCell::new() })
     }
 
     fn address(&self, offset: u64) -> Option<u64> {
@@ -98,23 +105,35 @@ pub fn is_client(function: &str) -> bool {
 }
 
 impl OpenedFiles {
+    /// Functions without a symbol in a rewritten file are named by the file that it was made from.
+    pub fn with(originals: &Originals) -> OpenedFiles {
+        OpenedFiles { known: HashMap::new(), originals: originals.clone() }
+    }
+
     fn known(&mut self, path: &Path) -> Option<&Known> {
-        self.0.entry(path.to_owned()).or_insert_with(|| Known::of(path)).as_ref()
+        self.known.entry(path.to_owned()).or_insert_with(|| Known::of(path)).as_ref()
     }
 
     /// What is executed at `offset` of the file. `is_behind_call`: what is meant is the call in front of it, which may be another line's.
     pub fn calls(&mut self, path: &Path, offset: u64, is_behind_call: bool) -> Option<FoundPlace> {
+        let original = self.originals.get(path).cloned();
         let known = self.known(path)?;
         let at = known.address(offset)? - u64::from(is_behind_call);
         let is_moved = known.code.iter().any(|(from, to)| (*from..*to).contains(&at));
-        let (function, is_function) = function_at(&known.symbols, at);
+        let (mut function, mut is_function) = function_at(&known.symbols, at);
+        let mut in_original = if is_moved && !is_function { known.in_original(path, at) } else { None };
+        if let (Some(old), Some(original)) = (in_original, original) {
+            let symbols = known.original.get_or_init(|| FileSymbols::of(&original));
+            if let (found, true) = function_at(symbols, old) {
+                (function, is_function, in_original) = (found, true, None);
+            }
+        }
         let mut calls = known.symbols.inlined(at);
         // The symbol tells versions of a function apart, and names it where there is no debug information.
         let line = calls.pop().and_then(|(_, line)| line);
         let mut calls: Vec<ActiveCall> =
             calls.into_iter().map(|(function, line)| ActiveCall { function, is_function: true, line }).collect();
         calls.push(ActiveCall { function, is_function, line });
-        let in_original = if is_moved && !is_function { known.in_original(path, at) } else { None };
         Some(FoundPlace { calls, is_moved, in_original })
     }
 

@@ -4,14 +4,15 @@
 
 use crate::launch::watching::stuck::{Callers, StuckNode};
 use crate::reports::places::OpenedFiles;
+use crate::store::closure::Originals;
 use blizzard_contract::waits;
 
 /// The table, one line a row, the first one the heading.
-pub fn table(nodes: &[StuckNode]) -> Vec<String> {
+pub fn table(nodes: &[StuckNode], originals: &Originals) -> Vec<String> {
     let has_hosts = nodes.iter().any(|node| node.host.is_some());
     let callers: Vec<Callers> = nodes.iter().map(|node| node.callers.clone()).collect();
     let mut rows = vec![["node", "host", "waits for", "held by", "since", "where"].map(str::to_owned)];
-    for (node, found) in nodes.iter().zip(places(&callers)) {
+    for (node, found) in nodes.iter().zip(places(&callers, originals)) {
         let (what, by) = waits_for(node, nodes);
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let (host, place) = (or_none(node.host.clone()), or_none(node.place.clone().or(found)));
@@ -62,8 +63,8 @@ fn waits_for(node: &StuckNode, all: &[StuckNode]) -> (String, String) {
 }
 
 /// Of each node the first caller that is neither the runtime nor the client library: function, file and line.
-pub fn places(callers: &[Callers]) -> Vec<Option<String>> {
-    let mut files = OpenedFiles::default();
+pub fn places(callers: &[Callers], originals: &Originals) -> Vec<Option<String>> {
+    let mut files = OpenedFiles::with(originals);
     let mut place = |of: &Callers| of.iter().find_map(|(path, offset)| files.caller(path, *offset));
     callers.iter().map(&mut place).collect()
 }
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn each_row_says_who_has_what_is_waited_for() {
         let nodes = [node(0, waits::LOCK, 1, &[1]), node(1, waits::LOCK, 0, &[2]), node(2, waits::ALL, 0, &[])];
-        let table = table(&nodes);
+        let table = table(&nodes, &Originals::new());
         let expected = [
             "node  waits for                            held by               since   where",
             "0     lock 1 of node 0                     node 1                10.2 s  -",
@@ -106,6 +107,6 @@ mod tests {
             "0     left  event 0 of node 0     nobody has set it  10.2 s  main (a.c:1)",
             "1     r     the other nodes' end  not there: node 0  10.2 s  main (a.c:1)",
         ];
-        assert_eq!(table(&nodes), expected);
+        assert_eq!(table(&nodes, &Originals::new()), expected);
     }
 }

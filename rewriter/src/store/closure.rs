@@ -18,10 +18,13 @@ use crate::base::memory::MappedFile;
 use crate::base::options::Options;
 use crate::base::output_file::{again_if_gone, make_folder};
 use crate::pipeline::{self, Request};
+use crate::read::rewritten;
 use crate::store::cache::{Cache, CacheKey, tool_identity};
+use crate::store::library_search::libraries_of;
 use crate::write::file::LibraryRecord;
 use blizzard_contract::{EXE_ENV, closure_strings};
 use blizzard_rt::libraries::closure::entries::entry_name;
+use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -195,6 +198,19 @@ impl Cached {
     }
 }
 
+/// Files that were rewritten, by what was made of them.
+pub type Originals = BTreeMap<PathBuf, PathBuf>;
+
+/// The original of the rewritten program `executable`, if there is another one, and those of its libraries in the cache.
+pub fn originals(executable: &Path, original: Option<&Path>) -> Originals {
+    let mut all: Originals = original.map(|path| (executable.to_owned(), path.to_owned())).into_iter().collect();
+    let Some(folder) = rewritten::libraries_folder(executable) else { return all };
+    let libraries = libraries_of(original.unwrap_or(executable)).map(|found| found.all()).unwrap_or_default();
+    let made_of = |library: &Path| fs::canonicalize(folder.join(entry_for(&fs::metadata(library).ok()?))).ok();
+    all.extend(libraries.into_iter().filter_map(|library| Some((made_of(&library)?, library))));
+    all
+}
+
 /// Name of the link for the file with this metadata.
 fn entry_for(m: &Metadata) -> String {
     let mut name = String::new();
@@ -214,8 +230,6 @@ mod tests {
     use super::*;
     use crate::base::addresses::Vaddr;
     use crate::base::options::{AccessMode, Checks, Poll};
-    use crate::read::rewritten;
-    use crate::store::library_search::libraries_of;
 
     fn cached(root: &Path) -> Cached {
         Cached::new(Cache::at(root), Options::default()).unwrap()

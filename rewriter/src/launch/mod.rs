@@ -5,6 +5,8 @@
 
 pub mod options;
 
+pub(crate) mod limits;
+
 pub(crate) mod sys;
 
 pub mod signals;
@@ -15,7 +17,7 @@ pub(crate) mod output;
 
 pub mod region;
 
-pub(crate) mod gdb_line;
+pub(crate) mod gdb;
 
 pub(crate) mod spawn;
 

@@ -7,10 +7,10 @@
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
 use crate::base::error::{Error, Result};
-use crate::launch::gdb_line::GdbLine;
+use crate::launch::gdb::line::GdbLine;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::RegionFile;
-use crate::launch::sys;
+use crate::launch::{limits, sys};
 use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
@@ -77,6 +77,10 @@ pub fn start_some(
     options: &LaunchOptions,
     numbers: Range<u32>,
 ) -> Result<Vec<SpawnedNode>> {
+    let first = numbers.start;
+    if options.pipes_output() {
+        limits::expect_open_files(numbers.len() as u32)?;
+    }
     let mut nodes: Vec<SpawnedNode> = Vec::new();
     let held = File::open(program).ok();
     let line = options.debugger.as_ref().and_then(|debugger| debugger.port).map(GdbLine::open).transpose()?;
@@ -135,7 +139,9 @@ pub fn start_some(
             }
         }
     }
-    if let Err(error) = line.map_or(Ok(()), GdbLine::forward) {
+    let debugged = options.debugger.as_ref().map_or(0, |debugger| debugger.node - first);
+    let server = nodes.get(debugged as usize).and_then(|node| node.child.as_ref()).map_or(0, Child::id);
+    if let Err(error) = line.map_or(Ok(()), |line| line.forward(server)) {
         end(&mut nodes);
         return Err(error);
     }
@@ -154,7 +160,7 @@ fn end(nodes: &mut [SpawnedNode]) {
 fn remedy(error: &std::io::Error) -> Option<&'static str> {
     Some(match Errno::from_io_error(error)? {
         Errno::AGAIN => "more processes are needed: see `ulimit -u`",
-        Errno::MFILE => "the launcher needs two descriptors for each node and some more: see `ulimit -n`",
+        Errno::MFILE => "more open files are needed: see `ulimit -n`",
         Errno::ACCESS => {
             "is its file system mounted noexec? BLIZZARD_CACHE names another folder for rewritten programs"
         }

@@ -14,7 +14,10 @@ use std::path::{Path, PathBuf};
 
 const LIBRARY: (&str, &[u8]) = ("lib/libblizzard.a", include_bytes!(env!("BLIZZARD_CLIENT_LIB")));
 const PARMACS: (&str, &[u8]) = ("share/blizzard/parmacs.m4", include_bytes!("../../../../rt/include/parmacs.m4"));
-const GDB: (&str, &[u8]) = ("share/blizzard/libraries.gdb", include_bytes!("libraries.gdb"));
+const GDB: (&str, &[u8]) = (
+    "share/blizzard/libraries.gdb",
+    concat!(include_str!("libraries.gdb"), include_str!("old_addresses.gdb")).as_bytes(),
+);
 /// Files that stand as they are, by their place.
 const PLAIN: [(&str, &[u8]); 7] = [
     ("include/blizzard.h", include_bytes!("../../../../rt/include/blizzard.h")),

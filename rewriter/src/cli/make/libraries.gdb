@@ -26,39 +26,51 @@ class RewrittenLibraries:
     def is_rewritten(self, path):
         """Whether it is an ELF file with a section .blizzard.info."""
         if path not in self.rewritten:
-            try:
-                with open(path, "rb") as file:
-                    self.rewritten[path] = self.has_section(file)
-            except (OSError, struct.error):
-                self.rewritten[path] = False
+            self.rewritten[path] = self.section(path, b".blizzard.info") is not None
         return self.rewritten[path]
 
-    def has_section(self, file):
-        header = file.read(64)
-        if header[:5] != b"\x7fELF\x02":
-            return False
-        (table,) = struct.unpack_from("<Q", header, 40)
-        size, count, names = struct.unpack_from("<HHH", header, 58)
-        file.seek(table + size * names)
-        at, length = struct.unpack_from("<QQ", file.read(size), 24)
-        file.seek(at)
-        return b"\0.blizzard.info\0" in b"\0" + file.read(length)
+    def section(self, path, wanted):
+        """Address, offset and bytes of a section of an ELF file."""
+        try:
+            with open(path, "rb") as file:
+                header = file.read(64)
+                if header[:5] != b"\x7fELF\x02":
+                    return None
+                (table,) = struct.unpack_from("<Q", header, 40)
+                size, count, names = struct.unpack_from("<HHH", header, 58)
+                file.seek(table)
+                headers = [file.read(size) for _ in range(count)]
+                at, length = struct.unpack_from("<QQ", headers[names], 24)
+                file.seek(at)
+                texts = file.read(length)
+                for header in headers:
+                    (name,) = struct.unpack_from("<I", header)
+                    if texts[name:].startswith(wanted + b"\0"):
+                        return struct.unpack_from("<QQQ", header, 16)
+        except (OSError, struct.error, IndexError):
+            pass
+        return None
 
-    def mapped(self):
-        """The rewritten files of the process, by the last part of their names."""
+    def mappings(self):
+        """What is mapped of files: start, end, offset, path."""
         try:
             table = gdb.execute("info proc mappings", False, True).splitlines()
         except gdb.error:
             # Another machine's process.
-            return {}
-        found = [re.match(r"\s*(?:0x[0-9a-f]+\s+){3}0x0\s.*?(/.*)$", line) for line in table]
-        paths = [match.group(1) for match in found if match]
+            return []
+        row = re.compile(r"\s*(0x[0-9a-f]+)\s+(0x[0-9a-f]+)\s+0x[0-9a-f]+\s+(0x[0-9a-f]+)\s.*?(/.*)$")
+        found = [row.match(line) for line in table]
+        return [tuple(int(number, 16) for number in match.groups()[:3]) + (match[4],) for match in found if match]
+
+    def mapped(self):
+        """The rewritten files of the process, by the last part of their names."""
+        paths = [path for _, _, offset, path in self.mappings() if offset == 0]
         return {os.path.basename(path): path for path in paths if self.is_rewritten(path)}
 
     def names(self):
         """What the dynamic loader calls the libraries."""
         table = gdb.execute("info sharedlibrary", False, True).splitlines()
-        found = [re.search(r"(?:Yes(?: \(\*\))?|No)\s+(/.*)$", line) for line in table]
+        found = [re.search(r"(?:Yes(?: \(\*\))?|No)\s+(?:target:)?(/.*)$", line) for line in table]
         folder = self.folder
         for name in (match.group(1) for match in found if match):
             yield name[len(folder):] if folder and name.startswith(folder + "/") else name
@@ -96,15 +108,30 @@ class RewrittenLibraries:
 class Loaded(gdb.Breakpoint):
     """Where the dynamic loader has loaded libraries: the rewritten ones are known before anything of them runs."""
 
+    PLACE = "_dl_debug_state"
+
     def stop(self):
         libraries.look(None)
         return False
 
+    @classmethod
+    def expect(cls, _=None):
+        """Where no program is known yet, once one is."""
+        try:
+            gdb.decode_line(cls.PLACE)
+        except gdb.error:
+            return
+        gdb.events.new_objfile.disconnect(cls.expect)
+        cls(cls.PLACE, internal=True)
+
 
 gdb.execute("handle SIGSYS SIG33 SIGILL nostop noprint pass", False, True)
+# Libraries come later than breakpoints.
+gdb.execute("set breakpoint pending on", False, True)
 libraries = RewrittenLibraries()
 gdb.events.stop.connect(libraries.look)
-Loaded("_dl_debug_state", internal=True)
+gdb.events.new_objfile.connect(Loaded.expect)
+Loaded.expect()
 if gdb.selected_inferior().pid:
     # It was there before this file: `-p`, or a core file.
     libraries.look(None)

@@ -11,6 +11,7 @@ use crate::launch::options::Debugger;
 use blizzard_contract::MAX_NODES;
 use clap::Args;
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 /// In guarded code each first access to a block faults.
@@ -38,11 +39,17 @@ impl DebuggerOptions {
         self.gdb.is_some() || self.gdb_server.is_some()
     }
 
-    /// What starts the node. `guard`: the program is guarded code. `creates`: node 0 creates the others.
+    /// What starts the node of `executable`. `guard`: the program is guarded code. `creates`: node 0 creates the others.
     ///
     /// # Errors
     /// There is no such node, or no debugger.
-    pub(super) fn debugger(&self, nodes: u32, guard: bool, creates: bool) -> Result<Option<Debugger>> {
+    pub(super) fn debugger(
+        &self,
+        executable: &Path,
+        nodes: u32,
+        guard: bool,
+        creates: bool,
+    ) -> Result<Option<Debugger>> {
         if !self.are_given() {
             return Ok(None);
         }
@@ -65,8 +72,9 @@ impl DebuggerOptions {
                 command.extend(["--no-startup-with-shell", "--once"].map(OsString::from));
                 let faults = if guard { format!(" -ex '{FAULTS}'") } else { String::new() };
                 messages::note(&format!(
-                    "node {node} waits for a debugger on this host: \
-                     gdb -x \"$(blizzard config --gdb)\"{faults} -ex 'target remote localhost:{port}'"
+                    "node {node} waits for a debugger on this host\n  help: gdb -x \"$(blizzard config --gdb)\"{faults} \
+                     -ex 'set sysroot /' -ex 'target remote localhost:{port}' {}",
+                    executable.display()
                 ));
             }
             None => {

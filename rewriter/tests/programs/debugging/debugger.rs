@@ -15,6 +15,8 @@ blizzard_test_harness::module! {
     a_debugger_that_is_ended_leaves_no_folder: ["TERM", "HUP", "KILL"],
     a_debugger_that_ends_without_its_program_ends_the_run,
     a_port_for_a_debugger_is_of_this_host_alone,
+    a_debugger_that_connects_meets_breakpoints_in_libraries: ["as printed", "bare"],
+    an_old_address_leads_to_new_code,
 }
 
 /// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
@@ -237,6 +239,123 @@ fn a_port_for_a_debugger_is_of_this_host_alone() {
     let (out, err, status) = finished(run.wait_with_output().unwrap());
     assert!(seen.contains("\nsum = 1\n") && seen.contains("exited normally"), "{seen}{err}");
     assert_eq!((out.as_str(), status), ("sum 273\n", 0), "{seen}{err}");
-    let line = format!("gdb -x \"$(blizzard config --gdb)\" -ex 'target remote localhost:{port}'\n");
+    let line =
+        format!("help: gdb -x \"$(blizzard config --gdb)\" -ex 'set sysroot /' -ex 'target remote localhost:{port}' /");
     assert!(err.contains(&line), "{err}");
+}
+
+/// Node 0 is called by its peer while it sleeps in its library.
+const LIBRARY: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+int twice(int x) {
+    int y = 2 * x;
+    sleep(1);
+    puts("twice");
+    return y;
+}
+"#;
+const CALLS_LIBRARY: &str = r#"
+#include <blizzard.h>
+int twice(int x);
+int main(void) {
+    long *cells = bz_node() == 0 ? bz_alloc(1 << 16) : 0;
+    if (bz_node() == 0) bz_publish(1, cells);
+    cells = bz_lookup(1);
+    bz_barrier();
+    int sum = 0;
+    if (bz_node() == 0) sum = twice(21) - 42;
+    else for (int i = 0; i < 8192; i++) sum += cells[i];
+    bz_barrier();
+    return sum;
+}
+"#;
+
+/// Plain gdb took rewritten libraries for the originals, and stopped at the runtime's signals. What was printed made it complain.
+fn a_debugger_that_connects_meets_breakpoints_in_libraries(how: &str) {
+    tool("gdb");
+    tool("gdbserver");
+    let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+    fs::write(program.folder.path().join("prog.c"), CALLS_LIBRARY.trim_start()).unwrap();
+    fs::write(program.folder.path().join("own.c"), LIBRARY.trim_start()).unwrap();
+    let mut cc = tool("cc");
+    cc.args(["-g", "-O1", "-shared", "-fPIC", "own.c", "-o", "libown.so"]);
+    assert!(cc.current_dir(&program.folder).status().unwrap().success());
+    program.compile("prog", &["-L.", "-lown", "-Wl,-rpath,$ORIGIN"]);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut command = program.blizzard();
+    command.args(["run", "-n", "2", "--gdb-server", &port, "--", "./prog"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut err = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = err.find_map(|line| line.strip_prefix("  help: ").map(str::to_owned)).unwrap();
+    // gdbserver is there.
+    err.find(|line| line.starts_with("Process ")).unwrap();
+    let printed = line.replace("blizzard config", &format!("{} config", env!("CARGO_BIN_EXE_blizzard")));
+    // Those that come while it steps over a breakpoint it must be told of.
+    let signals = "handle SIG33 SIGSYS SIGILL nostop noprint pass";
+    let bare = format!("gdb -ex '{signals}' -ex 'set breakpoint pending on' ./prog -ex 'target remote :{port}'");
+    let gdb = if how == "bare" { bare } else { printed };
+    let commands = ["break twice", "break own.c:5", "break puts", "continue", "continue", "continue", "backtrace"];
+    let commands = commands.into_iter().chain(["delete", "continue"]).map(|line| format!(" -ex '{line}'"));
+    let mut shell = tool("sh");
+    shell.arg("-c").arg(format!("{gdb} -nx -batch{}", commands.collect::<String>()));
+    shell.current_dir(&program.folder).env("BLIZZARD_CACHE", program.folder.path().join("cache"));
+    let seen = said(&shell.stdin(Stdio::null()).output().unwrap());
+    let err: String = err.map(|line| line + "\n").collect();
+    let (out, _, status) = finished(run.wait_with_output().unwrap());
+    assert_eq!((out.as_str(), status), ("twice\n", 0), "{seen}{err}");
+    let mut rest = seen.as_str();
+    for says in ["twice (x=", "own.c:5\n", " in puts () from ", "at own.c:6\n", "in main () at prog.c:"] {
+        let at = rest.find(says);
+        rest = &rest[at.unwrap_or_else(|| panic!("{how}: no {says:?}: {seen}{err}"))..];
+    }
+    assert!(rest.contains("exited normally") && !seen.contains("received signal"), "{how}: {seen}{err}");
+    let complaints = ["warning", "No symbol table", "Traceback", "_dl_debug_state"];
+    assert!(how == "bare" || !complaints.iter().any(|complaint| seen.contains(complaint)), "{seen}");
+}
+
+/// Where a label is computed leads nowhere that Blizzard knows: its old address has a trap byte.
+const COMPUTED: &str = r#"
+#include <stdio.h>
+__attribute__((noinline)) static int pick(int n) {
+    static const int far[] = {&&a - &&a, &&b - &&a};
+    volatile long way = far[n];
+    goto *((char *)&&a + way);
+a:
+    way += 10;
+    return way;
+b:
+    way += 20;
+    return way;
+}
+int main(int argc, char **argv) {
+    printf("%d\n", pick(argc) > 20);
+    return 0;
+}
+"#;
+
+/// `next` ended there, where gdb knows no function, and the steps that followed did nothing.
+fn an_old_address_leads_to_new_code() {
+    tool("gdb");
+    let program = SharedProgram::new(COMPUTED.trim_start(), &[]);
+    let session = [
+        ("break 5", "Breakpoint 1 at"),
+        ("run", "5\t    goto"),
+        ("next", "This is an old address of the program: `go-on` leads to where its code is now."),
+        ("go-on", "pick (n="),
+        ("next", "return way;"),
+        ("continue", "exited normally"),
+        ("python print(old_addresses.here())", "None"),
+    ];
+    for access in ["tests", "guard"] {
+        let mut command = program.blizzard();
+        command.args(["run", "--access", access, "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+        command.args(session.iter().flat_map(|(line, _)| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
+        let (out, err, _) = finished(command.args(["--", "./prog"]).output().unwrap());
+        let mut rest = out.as_str();
+        for (line, says) in session {
+            let at = rest.find(says);
+            rest = &rest[at.unwrap_or_else(|| panic!("{access}, {line}: no {says:?}: {out}{err}"))..];
+        }
+    }
 }

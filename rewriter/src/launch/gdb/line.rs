@@ -1,10 +1,12 @@
 //! A debugger's line to gdbserver: a port of this host that no other host reaches.
 //!
 //! gdbserver listens on all addresses, whatever host it is told, and whoever reaches it controls the process. So it gets a pseudo-terminal, and bytes go from
-//! there to a port of the loopback and back. Input: a port. Output: the name of the pseudo-terminal; one debugger is let in, as by `--once`.
+//! there to a port of the loopback and back. Input: a port. Output: the name of the pseudo-terminal; one debugger is let in, as by `--once`. What it says is
+//! made to fit rewritten programs ([`packets`](crate::launch::gdb::packets)).
 //! Source: pty(7), termios(3); gdbserver takes a character device for a serial line.
 
 use crate::base::error::{Error, Result};
+use crate::launch::gdb::packets::DebuggerPackets;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -44,11 +46,11 @@ impl GdbLine {
         Ok(GdbLine { listener, terminal, name })
     }
 
-    /// Passes on what a debugger and gdbserver say to each other, until one of them hangs up.
+    /// Passes on what a debugger and the gdbserver with this number say to each other, until one of them hangs up.
     ///
     /// # Errors
     /// The kernel gives no more threads.
-    pub fn forward(self) -> Result<()> {
+    pub fn forward(self, server: u32) -> Result<()> {
         let work = move || {
             let GdbLine { listener, mut terminal, .. } = self;
             let debugger = loop {
@@ -61,7 +63,7 @@ impl GdbLine {
             let Ok((mut debugger, _)) = debugger else { return };
             // Packets are short, and each waits for an answer.
             let _ = debugger.set_nodelay(true);
-            if pass_on(&mut debugger, &mut terminal).is_ok() {
+            if pass_on(&mut debugger, &mut terminal, DebuggerPackets::new(server)).is_ok() {
                 let _ = hang_up(&mut terminal);
                 // gdbserver reads what there is, whenever it does.
                 std::mem::forget(terminal);
@@ -85,7 +87,7 @@ fn terminal() -> rustix::io::Result<(File, OsString)> {
 }
 
 /// Until the debugger hangs up; an error: gdbserver has.
-fn pass_on(debugger: &mut TcpStream, terminal: &mut File) -> std::io::Result<()> {
+fn pass_on(debugger: &mut TcpStream, terminal: &mut File, mut packets: DebuggerPackets) -> std::io::Result<()> {
     let mut bytes = vec![0; BUFFER_BYTES];
     loop {
         let mut ends = [PollFd::new(debugger, PollFlags::IN), PollFd::new(terminal, PollFlags::IN)];
@@ -103,7 +105,7 @@ fn pass_on(debugger: &mut TcpStream, terminal: &mut File) -> std::io::Result<()>
         if from_debugger {
             match debugger.read(&mut bytes) {
                 Ok(0) | Err(_) => return Ok(()),
-                Ok(read) => terminal.write_all(&bytes[..read])?,
+                Ok(read) => terminal.write_all(&packets.pass(&bytes[..read]))?,
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::launch::hosts::agent::{self, Reports};
 use crate::reports::{crash, stuck};
+use crate::store::closure::Originals;
 use clap::Args;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -18,7 +19,11 @@ impl AgentCommand {
         if std::io::stdin().is_terminal() {
             return Err(Error::new("an agent is started by a run").help("blizzard run --hosts a:2,b:2 -- PROG"));
         }
-        agent::serve(Reports { describe: crash::lines, locate: stuck::places })?;
+        // The files were sent: their originals are on the launcher's host.
+        agent::serve(Reports {
+            describe: |crash, guard| crash::lines(crash, guard, &Originals::new()),
+            locate: |callers| stuck::places(callers, &Originals::new()),
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -18,7 +18,7 @@ use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count, whole};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
-use crate::launch::crashes::core_files;
+use crate::launch::crashes::{core_files, core_folder};
 use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, NodeEnd, RunOutcome};
@@ -31,6 +31,7 @@ use crate::read::rewritten::{self, ModuleFlags};
 use crate::reports::decisions::with_demangled;
 use crate::reports::{crash, learnt, stuck, traps};
 use crate::store::cache::{Cache, CacheKey};
+use crate::store::closure::{Originals, originals};
 use crate::store::knowledge;
 use blizzard_contract::{Counter, FEW_NODES, node_phase};
 use clap::Args;
@@ -159,7 +160,7 @@ impl RunCommand {
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let forks = self.fork || creates;
         let options = LaunchOptions {
-            debugger: self.debugger.debugger(self.nodes, flags.guard, forks && self.nodes > 1)?,
+            debugger: self.debugger.debugger(&executable, self.nodes, flags.guard, forks && self.nodes > 1)?,
             forks,
             original,
             learns: object.is_some() && !self.no_learn,
@@ -184,9 +185,10 @@ impl RunCommand {
                 ended => break ended?,
             }
         };
+        let made_of = || originals(&executable, options.original.as_deref());
         tell_of_failure(&outcome, |outcome| match &outcome.crash {
-            _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck),
-            Some(crash) => crash::lines(crash, flags.guard),
+            _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck, &made_of()),
+            Some(crash) => crash::lines(crash, flags.guard, &made_of()),
             None => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
         });
         if self.core {
@@ -320,7 +322,7 @@ impl RunCommand {
         let Shipped { setup, flags, stats, rules } = shipped;
         let outcome = hosts_launcher::run(&setup)?;
         tell_of_failure(&outcome, |outcome| match &outcome.told[..] {
-            _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck),
+            _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck, &Originals::new()),
             [] => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
             told => told.to_vec(),
         });
@@ -431,16 +433,26 @@ fn tell_of_core(executable: &Path, outcome: &RunOutcome) {
     }
     let process = crash.and_then(|crash| crash.process.as_ref());
     let place = process.map(|(pid, folder)| core_files::place(*pid, folder));
+    let from_cache = |core: &str| {
+        let executable = executable.display();
+        format!(
+            "gdb -x \"$(blizzard config --gdb)\" {executable} {core}, while `blizzard cache clean` leaves that there"
+        )
+    };
+    let what = format!("node {node} has left a core file");
     messages::note(&match place {
-        Some(Ok(path)) => format!(
-            "node {node} has left a core file\n  help: gdb -x \"$(blizzard config --gdb)\" {} {}",
-            executable.display(),
-            path.display()
-        ),
+        Some(Ok(core)) => match core_folder::make(&core, executable) {
+            Ok(commands) => format!(
+                "{what}, {}, of the rewritten program: the original does not fit it\n  help: gdb -x {}",
+                core.display(),
+                commands.display()
+            ),
+            Err(error) => format!("{what}; {error}\n  help: {}", from_cache(&core.display().to_string())),
+        },
         Some(Err(pattern)) => {
-            format!("node {node} has left a core file, where /proc/sys/kernel/core_pattern says: {pattern}")
+            format!("{what}, where /proc/sys/kernel/core_pattern says: {pattern}\n  help: {}", from_cache("CORE"))
         }
-        None => format!("node {node} has left a core file"),
+        None => format!("{what}\n  help: {}", from_cache("CORE")),
     });
 }
 

@@ -17,6 +17,7 @@ use crate::launch::launcher::RunOutcome;
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::stats::{Stats, StatsFile};
 use crate::reports::{crash, stuck};
+use crate::store::closure::originals;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -71,8 +72,9 @@ impl NodeCommand {
             messages::error(&failure.to_string());
         }
         // Names are looked up then: when another rank has ended, this one may be killed.
-        let calls = outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard));
-        let waits = if outcome.stuck.is_empty() { Vec::new() } else { stuck::table(&outcome.stuck) };
+        let made_of = outcome.failure.as_ref().map(|_| originals(&ready.executable, ready.original.as_deref())).unwrap_or_default();
+        let calls = outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard, &made_of));
+        let waits = if outcome.stuck.is_empty() { Vec::new() } else { stuck::table(&outcome.stuck, &made_of) };
         for line in calls.chain(waits) {
             eprintln!("  {line}");
         }

@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 
 const PATTERN: &str = "/proc/sys/kernel/core_pattern";
 const USES_PID: &str = "/proc/sys/kernel/core_uses_pid";
+/// What core files of this process's children hold.
+const FILTER: &str = "/proc/self/coredump_filter";
+/// What is mapped of files, too: a debugger cannot read it from files of a cache that has been cleaned.
+const OF_FILES: u32 = 1 << 2;
 
-/// Lets the kernel write core files of this process's children.
+/// Lets the kernel write core files of this process's children, with their code.
 ///
 /// # Errors
 /// This process may not have any.
@@ -24,7 +28,13 @@ pub fn allow() -> Result<()> {
     if maximum == Some(0) {
         return Err(refused());
     }
-    setrlimit(Resource::Core, Rlimit { current: maximum, maximum }).map_err(|e| refused().because(e))
+    setrlimit(Resource::Core, Rlimit { current: maximum, maximum }).map_err(|e| refused().because(e))?;
+    // What cannot be set leaves core files that are of use while the cache has the program.
+    let filter = std::fs::read_to_string(FILTER).unwrap_or_default();
+    if let Ok(filter) = u32::from_str_radix(filter.trim_end(), 16) {
+        let _ = std::fs::write(FILTER, format!("{:#x}", filter | OF_FILES));
+    }
+    Ok(())
 }
 
 /// Where the kernel has put the core file of a process that ran in `folder`; else what it does with core files.

@@ -25,6 +25,8 @@ const IS_WRITE: u64 = 1 << 1;
 const IS_FETCH: u64 = 1 << 4;
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
+/// Nodes that are looked at each time. A look takes some hundredths of a second, and nodes wait ten seconds for it.
+const LOOKED_AT: usize = 8;
 
 /// How a node has died.
 #[derive(Debug, Clone)]
@@ -103,10 +105,14 @@ impl OwnNodes<'_> {
     }
 }
 
-/// Looks at nodes that die, and lets them go.
-pub fn look(own: OwnNodes, region: &RegionFile, crashes: &mut Vec<Crash>) {
-    for number in own.numbers() {
-        let Some(record) = region.crash(number) else { continue };
+/// Looks at nodes that die, and lets them go. Where many die together, the first ends the run: the others wait until then. `is_over`: it has ended, and how others
+/// die matters no more.
+pub fn look(own: OwnNodes, region: &RegionFile, crashes: &mut Vec<Crash>, is_over: bool) {
+    let dying = own.numbers().filter_map(|number| Some((number, region.crash(number)?)));
+    if is_over {
+        return dying.for_each(|(number, _)| region.let_go(number));
+    }
+    for (number, record) in dying.take(LOOKED_AT) {
         // A debugger's child is not the launcher's.
         let pid = own.living(region, number);
         let memory = pid.and_then(ProcessMemory::of);

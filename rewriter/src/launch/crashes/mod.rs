@@ -10,4 +10,6 @@ pub mod unwind;
 
 pub(crate) mod core_files;
 
+pub(crate) mod core_folder;
+
 pub mod crash;

@@ -464,7 +464,7 @@ fn watch(
     let mut deadline: Option<Instant> = None;
     let mut crashes = Vec::new();
     loop {
-        crash::look(OwnNodes { nodes, first: first.into() }, region, &mut crashes);
+        crash::look(OwnNodes { nodes, first: first.into() }, region, &mut crashes, deadline.is_some());
         for at in reaper.reap(nodes, region) {
             let node = first + at as u16;
             let report = region.report(node.into());

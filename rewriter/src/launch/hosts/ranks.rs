@@ -468,6 +468,7 @@ impl Rank<'_> {
                     OwnNodes { nodes: &self.nodes, first: begun.node.into() },
                     &begun.region,
                     &mut self.crashes,
+                    false,
                 );
             }
             if let Some(begun) = &self.begun

@@ -64,7 +64,7 @@ pub fn until_all_ended(
     let mut look_at: Option<Instant> = None;
     let mut reaper = Reaper::default();
     loop {
-        crash::look(OwnNodes { nodes, first: 0 }, region, &mut seen.crashes);
+        crash::look(OwnNodes { nodes, first: 0 }, region, &mut seen.crashes, stop.is_some());
         let mut failed = None;
         for number in reaper.reap(nodes, region) {
             let node = number as u32;

@@ -17,6 +17,8 @@ blizzard_test_harness::module! {
     a_node_runs_under_gdb,
     gdb_sees_a_waiting_node_from_main_down,
     gdb_reads_the_core_file_of_a_node,
+    a_separate_debug_file_names_functions_of_a_library,
+    many_nodes_that_die_together_are_told_once,
 }
 
 const PROGRAM: &str = r#"
@@ -361,11 +363,12 @@ fn gdb_reads_the_core_file_of_a_node() {
     need_system(!pattern.starts_with(['|', '/']) && !pattern.contains('%'), "core files in the current folder");
     let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     let (_, err, _) = program.run(&["-n", "2", "--core"], "qsort");
-    let (_, line) = err.split_once("help: gdb -x \"$(blizzard config --gdb)\" ").unwrap_or_else(|| panic!("{err}"));
-    let commands = finished(program.blizzard().args(["config", "--gdb"]).output().unwrap()).0;
+    let (_, line) = err.split_once("  help: gdb -x ").unwrap_or_else(|| panic!("{err}"));
+    // The folder beside it has all that gdb needs.
+    assert!(program.blizzard().args(["cache", "clean"]).output().unwrap().status.success());
     let mut gdb = tool("gdb");
-    gdb.current_dir(&program.folder).args(["-nx", "-batch", "-x", commands.trim_end()]);
-    let seen = said(&gdb.args(line.split_whitespace()).args(["-ex", "bt", "-ex", "print *i"]).output().unwrap());
+    gdb.current_dir(&program.folder).args(["-nx", "-batch", "-x", line.trim_end()]);
+    let seen = said(&gdb.args(["-ex", "bt", "-ex", "print *i"]).output().unwrap());
     let mut rest = seen.as_str();
     for part in ["compare (", "in qsort_r (", "in main ("] {
         let at = rest.find(part);
@@ -417,4 +420,42 @@ fn the_starter_of_a_thread_is_a_function_of_the_program() {
     let code = object::ObjectSection::data(&text).unwrap();
     let behind = (number - object::ObjectSection::address(&text)) as usize;
     assert!(code[behind - 5] == 0xe8 || code[behind - 6..behind - 4] == [0xff, 0x15], "{starter}");
+}
+
+/// The library has no symbols but those of what it exports; its file of debug information has those of the original's code.
+fn a_separate_debug_file_names_functions_of_a_library() {
+    tool("objcopy");
+    tool("strip");
+    let source = "#include <blizzard.h>\nvoid outer(void (*)(void));\n\
+                  static void die(void) { *(volatile int *)8 = 1; }\nint main(void) { outer(die); return 0; }\n";
+    let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+    fs::write(program.folder.path().join("prog.c"), source).unwrap();
+    let library = "__attribute__((noinline)) static void inner(void (*f)(void)) { f(); __asm__ volatile(\"\"); }\n\
+                   void outer(void (*f)(void)) { inner(f); __asm__ volatile(\"\"); }\n";
+    fs::write(program.folder.path().join("own.c"), library).unwrap();
+    let mut sh = blizzard_test_harness::needs::shell_command(
+        "cc -g -O1 -shared -fPIC own.c -o libown.so && objcopy --only-keep-debug libown.so libown.debug
+         strip libown.so && objcopy --add-gnu-debuglink=libown.debug libown.so",
+    );
+    assert!(sh.current_dir(&program.folder).status().unwrap().success());
+    program.compile("prog", &["-L.", "-lown", "-Wl,-rpath,$ORIGIN"]);
+    let parts = ["at die (prog.c:3)", "by inner in libown.so", "by outer in libown.so", "by main (prog.c:4)"];
+    let expected = parts.map(|part| format!("  {part}\n")).concat();
+    let (_, err, _) = program.run(&["-n", "2"], "");
+    assert!(err.ends_with(&expected), "{err}");
+    // One that was rewritten before finds its libraries, too.
+    let rewritten = program.blizzard().args(["rewrite", "prog", "-o", "out"]).output().unwrap();
+    assert!(rewritten.status.success(), "{}", said(&rewritten));
+    let (_, err, _) = finished(program.blizzard().args(["run", "-n", "2", "--", "./out"]).output().unwrap());
+    assert!(err.ends_with(&expected), "{err}");
+}
+
+/// Each of them was looked at. That took so long that the others gave up, and each said so.
+fn many_nodes_that_die_together_are_told_once() {
+    let source = "#include <blizzard.h>\n#include <stdlib.h>\nint main(void) { bz_barrier(); abort(); }\n";
+    let program = SharedProgram::new(source, &[]);
+    let (_, err, status) = program.run(&["-n", "300"], "");
+    assert_eq!(status, 128 + libc::SIGABRT, "{err}");
+    assert!(err.starts_with("blizzard: error: node ") && !err.contains("warning"), "{err}");
+    assert!(err.matches(" was killed by ").count() == 1 && err.ends_with("by main (prog.c:3)\n"), "{err}");
 }

@@ -7,6 +7,8 @@ pub mod addresses;
 
 pub mod error;
 
+pub mod limits;
+
 pub mod messages;
 
 pub mod progress;

@@ -21,7 +21,7 @@ use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::spawn::{self, SpawnedNode, describe, shell_status};
 use crate::launch::watching::stuck::{StuckNode, StuckWatch};
 use crate::launch::watching::supervise::{self, RunStop, Seen};
-use crate::launch::{guard, leftovers, limits, sys};
+use crate::launch::{guard, leftovers, sys};
 use blizzard_contract::{self as contract, LearntPlace, node_phase};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     if options.nodes == 0 || options.nodes as usize > contract::MAX_NODES {
         return Err(Error::new(format!("a run has 1 to {} nodes, not {}", contract::MAX_NODES, options.nodes)));
     }
-    limits::expect_address_space(getrlimit(Resource::As).maximum)?;
+    expect_address_space(getrlimit(Resource::As).maximum)?;
     if options.cores {
         core_files::allow()?;
     }
@@ -138,6 +138,19 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     };
     let (learnt, matched, told) = (region.learnt(), region.matched(), Vec::new());
     Ok(RunOutcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, wall })
+}
+
+/// Looks whether nodes can map what they need; else each of them would say the same. `most`: the hard limit, in bytes. Soft ones are raised.
+fn expect_address_space(most: Option<u64>) -> Result<()> {
+    match most {
+        Some(most) if most < contract::TAG_TABLE_BYTES => Err(Error::new(format!(
+            "no node can start: the limit of address space is {} MiB here, and each node maps more than {} TiB, hardly any of it used",
+            most >> 20,
+            contract::TAG_TABLE_BYTES >> 40
+        ))
+        .help("`ulimit -v unlimited`; a shell that refuses it was started with that limit")),
+        _ => Ok(()),
+    }
 }
 
 /// What became of the nodes' output.

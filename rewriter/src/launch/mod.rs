@@ -5,8 +5,6 @@
 
 pub mod options;
 
-pub(crate) mod limits;
-
 pub(crate) mod sys;
 
 pub mod signals;

@@ -7,10 +7,11 @@
 //! process group, so that a terminal's Ctrl-C, Ctrl-Z and input reach them as they reach any program.
 
 use crate::base::error::{Error, Result};
+use crate::base::limits;
 use crate::launch::gdb::line::GdbLine;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::RegionFile;
-use crate::launch::{limits, sys};
+use crate::launch::sys;
 use blizzard_contract::{BOOT_ENV, EXE_ENV};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};

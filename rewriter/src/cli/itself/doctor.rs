@@ -3,9 +3,9 @@
 //! Input: the machine. Output: a line for each thing; the exit status is 1 if runs cannot work. **Invariant**: nothing is changed, and nothing is left behind.
 
 use crate::base::error::Result;
+use crate::base::limits;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::print::print;
-use crate::launch::limits;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::RegionFile;
 use crate::launch::sys;

@@ -12,6 +12,8 @@ class OldAddresses:
     HEAD, GROUP = 12, 64
     # `int3`, and what stands for it in a process that gdb has started.
     TRAPS = (0xCC, 0x06)
+    # The program has been stopped by the SIGTRAP of a trap byte, perhaps: it stands behind that.
+    is_trapped = False
 
     def read(self, at, length):
         return bytes(gdb.selected_inferior().read_memory(at, length))
@@ -64,14 +66,23 @@ class OldAddresses:
         return bias + words[self.NEW_BASE] + new if old == wanted else None
 
     def here(self):
-        """Where the program goes on, if it stands at an old address."""
+        """Where the program goes on, if it stands at an old address, or behind the trap byte that has stopped it there."""
         try:
             frame = gdb.newest_frame()
-            return None if frame.name() else self.new(frame.pc())
+            return None if frame.name() else self.new(frame.pc() - (1 if self.is_trapped else 0))
         except (gdb.error, gdb.MemoryError, struct.error, OSError):
             return None
 
-    def tell(self, _):
+    def was_int3(self):
+        """Whether the last signal is that of an `int3`."""
+        try:
+            info = gdb.parse_and_eval("$_siginfo")
+            return (int(info["si_signo"]), int(info["si_code"])) == (5, 0x80)
+        except gdb.error:
+            return False
+
+    def tell(self, event):
+        self.is_trapped = not isinstance(event, gdb.BreakpointEvent) and self.was_int3()
         if self.here() is not None:
             gdb.write("This is an old address of the program: `go-on` leads to where its code is now.\n")
 
@@ -87,7 +98,11 @@ class GoOn(gdb.Command):
         if new is None:
             raise gdb.GdbError("This is no old address of a rewritten program.")
         gdb.Breakpoint(f"*{new:#x}", internal=True, temporary=True)
-        gdb.execute("continue")
+        if not old_addresses.is_trapped:
+            gdb.execute("continue")
+        # A debugger that was attached has taken the signal of the trap byte for its own.
+        if old_addresses.is_trapped and old_addresses.here() == new:
+            gdb.execute("signal SIGTRAP")
 
 
 old_addresses = OldAddresses()

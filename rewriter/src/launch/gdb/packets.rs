@@ -50,11 +50,8 @@ impl DebuggerPackets {
             self.begun.push(byte);
             let end = self.begun.len().checked_sub(SUM_DIGITS + 1).filter(|&at| self.begun[at] == b'#');
             if let Some(end) = end {
-                match self.changed(&self.begun[1..end].to_vec()) {
-                    Some(changed) => all.extend(framed(&changed)),
-                    None => all.extend(&self.begun),
-                }
-                self.begun.clear();
+                let packet = std::mem::take(&mut self.begun);
+                all.extend(self.changed(&packet[1..end]).map_or(packet, |changed| framed(&changed)));
             }
         }
         all

@@ -1,9 +1,8 @@
-//! Limits of this process that a run would meet, looked at before nodes are started.
+//! How many files this process may open, against what a run of many nodes needs.
 //!
-//! Input: limits, the number of nodes. Output: an error that names the limit, what is needed, and what helps; or nothing. Source: getrlimit(2).
+//! Input: the limit, the number of nodes. Output: an error that says what is needed and what helps, before any node is started. Source: getrlimit(2).
 
 use crate::base::error::{Error, Result};
-use blizzard_contract as contract;
 use rustix::process::{Resource, getrlimit};
 
 /// Files that a launcher has open besides those of its nodes, at most.
@@ -23,31 +22,16 @@ pub fn nodes_with(open_files: u64) -> u64 {
     open_files.saturating_sub(OWN_FILES) / FILES_PER_NODE
 }
 
-/// Looks whether nodes can map what they need; else each of them would say the same. `most`: the hard limit, in bytes. Soft ones are raised.
-pub fn expect_address_space(most: Option<u64>) -> Result<()> {
-    match most {
-        Some(most) if most < contract::TAG_TABLE_BYTES => Err(Error::new(format!(
-            "no node can start: the limit of address space is {} MiB here, and each node maps more than {} TiB, hardly any of it used",
-            most >> 20,
-            contract::TAG_TABLE_BYTES >> 40
-        ))
-        .help("`ulimit -v unlimited`; a shell that refuses it was started with that limit")),
-        _ => Ok(()),
-    }
-}
-
 /// Looks whether this process may open what it needs for so many nodes, whose output it passes on.
 pub fn expect_open_files(nodes: u32) -> Result<()> {
+    let least = files_now() + STARTING_FILES + FILES_PER_NODE * u64::from(nodes);
     match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < files_now() + STARTING_FILES + FILES_PER_NODE * u64::from(nodes) => {
-            Err(too_few_files(limit, nodes))
-        }
+        Some(limit) if limit < least => Err(too_few_files(limit, nodes, open_files(nodes).max(least))),
         _ => Ok(()),
     }
 }
 
-fn too_few_files(limit: u64, nodes: u32) -> Error {
-    let needed = open_files(nodes);
+fn too_few_files(limit: u64, nodes: u32, needed: u64) -> Error {
     Error::new(format!("the limit of open files is too low: {limit} here, and {nodes} nodes need {needed}"))
         .help(format!("`ulimit -n {needed}`; a shell that refuses it was started with a lower hard limit"))
 }
@@ -68,7 +52,7 @@ mod tests {
             assert_eq!(nodes_with(open_files(nodes) - 1), u64::from(nodes) - 1);
         }
         assert_eq!(nodes_with(10), 0);
-        let error = too_few_files(256, 200);
+        let error = too_few_files(256, 200, open_files(200));
         assert_eq!(error.what, "the limit of open files is too low: 256 here, and 200 nodes need 464");
         assert!(error.help.unwrap().starts_with("`ulimit -n 464`"));
     }

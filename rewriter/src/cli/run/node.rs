@@ -72,7 +72,11 @@ impl NodeCommand {
             messages::error(&failure.to_string());
         }
         // Names are looked up then: when another rank has ended, this one may be killed.
-        let made_of = outcome.failure.as_ref().map(|_| originals(&ready.executable, ready.original.as_deref())).unwrap_or_default();
+        let made_of = outcome
+            .failure
+            .as_ref()
+            .map(|_| originals(&ready.executable, ready.original.as_deref()))
+            .unwrap_or_default();
         let calls = outcome.crash.iter().flat_map(|crash| crash::lines(crash, ready.flags.guard, &made_of));
         let waits = if outcome.stuck.is_empty() { Vec::new() } else { stuck::table(&outcome.stuck, &made_of) };
         for line in calls.chain(waits) {

@@ -18,7 +18,9 @@ const SELDOM: Duration = Duration::from_millis(20);
 pub(super) fn ring(nodes: &[SpawnedNode], region: &RegionFile) -> Duration {
     let mut again = SELDOM;
     for (number, node) in (0u32..).zip(nodes) {
-        let Some(pid) = node.pid.filter(|_| node.ended.is_none() && region.is_in_full_code(number)) else { continue };
+        // What the launcher has started may be the debugger.
+        let pid = region.created_pid(number).or(node.pid);
+        let Some(pid) = pid.filter(|_| node.ended.is_none() && region.is_in_full_code(number)) else { continue };
         if !is_traced(pid) {
             region.ring_for_plain_code(number);
             again = OFTEN;

@@ -17,6 +17,7 @@ blizzard_test_harness::module! {
     a_port_for_a_debugger_is_of_this_host_alone,
     a_debugger_that_connects_meets_breakpoints_in_libraries: ["as printed", "bare"],
     an_old_address_leads_to_new_code,
+    a_debugger_sees_nothing_of_what_a_run_learns,
 }
 
 /// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
@@ -358,4 +359,45 @@ fn an_old_address_leads_to_new_code() {
             rest = &rest[at.unwrap_or_else(|| panic!("{access}, {line}: no {says:?}: {out}{err}"))..];
         }
     }
+}
+
+/// A node that a fault has taken into full code tries plain code again, by single steps: not where a debugger would stop at each.
+const SWEEPS: &str = r#"
+#include <blizzard.h>
+__attribute__((noinline)) static long sweep(volatile long *words) {
+    long sum = 0;
+    for (int i = 0; i < 100000000; i++) {
+        sum += words[i & 63];
+        words[(i + 1) & 63] = sum;
+    }
+    return sum;
+}
+int main(void) {
+    if (bz_node() == 0) bz_publish(0, bz_alloc(4096));
+    long *words = bz_lookup(0);
+    bz_barrier();
+    long sum = bz_node() == 0 ? sweep(words) : 0;
+    bz_barrier();
+    return sum != 0;
+}
+"#;
+
+fn a_debugger_sees_nothing_of_what_a_run_learns() {
+    tool("gdb");
+    let program = SharedProgram::new(SWEEPS, &[]);
+    let mut command = program.blizzard();
+    command.args([
+        "run",
+        "-n",
+        "2",
+        "--access",
+        "guard",
+        "--gdb",
+        "0",
+        "--gdb-arg=-batch",
+        "--gdb-arg=-ex",
+        "--gdb-arg=run",
+    ]);
+    let (out, err, status) = finished(command.args(["--", "./prog"]).output().unwrap());
+    assert!(out.contains("exited normally") && !out.contains("SIGTRAP") && status == 0, "{status}: {out}{err}");
 }

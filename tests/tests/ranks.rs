@@ -126,10 +126,14 @@ fn ranks_that_wait_for_each_other_are_told() {
     let outcome = run(&mut mpirun(3, &options, &program, "locks"), "", LIMIT).unwrap();
     let told = "blizzard: error: the run is stuck: all nodes wait for each other, and none can go on";
     assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(1), vec![told.to_owned()]), "{}", outcome.describe());
-    let rows = ["0     lock 1 of node 0", "1     lock 0 of node 0", "2     a barrier or reduction of all nodes"];
-    for row in rows {
+    let (crosswise, all) = ("lock_crosswise", "a barrier or reduction of all nodes");
+    for (row, place) in [
+        ("0     lock 1 of node 0", crosswise),
+        ("1     lock 0 of node 0", crosswise),
+        (&format!("2     {all}"), "main"),
+    ] {
         let line = outcome.stderr_text().lines().find(|line| line.trim_start().starts_with(row)).map(str::to_owned);
-        assert!(line.is_some_and(|line| line.contains("lock_crosswise")), "{row}: {}", outcome.describe());
+        assert!(line.is_some_and(|line| line.contains(place)), "{row}: {}", outcome.describe());
     }
     assert_nothing_is_left(&program);
     run(&mut mpirun(3, &options, &program, "computes"), "", LIMIT).unwrap().success().unwrap();

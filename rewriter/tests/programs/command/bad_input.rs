@@ -322,8 +322,9 @@ fn pipes_are_refused_and_not_waited_for() {
 
 fn source_code_is_no_program() {
     let bench = Bench::new();
-    let mut command = bench.command(&["run", "./prog.c"]);
-    one_error(&command.output().unwrap(), &["./prog.c: is source code, not a program\n  help: compile it"]);
+    fs::write(bench.at("main.c"), "int main(void) { return 0; }\n").unwrap();
+    let mut command = bench.command(&["run", "./main.c"]);
+    one_error(&command.output().unwrap(), &["./main.c: is source code, not a program", "help: compile it"]);
 }
 
 fn a_sparse_file_is_refused_at_once() {

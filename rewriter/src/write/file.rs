@@ -317,7 +317,9 @@ pub fn write(
     new_addresses::write(&mut file, image, insns, placed, direct);
     notes::correct(&mut file, image.data, phdrs.old(), &hash);
 
-    let mut ro = Contents::write(&mut file, from, frame_input, &phdrs, closure, &left)?;
+    // Programs unwind through the runtime, too.
+    let runtime_frames = |at: Vaddr| blob.map_or_else(Vec::new, |blob| blob.frame_rows(at));
+    let mut ro = Contents::write(&mut file, from, frame_input, runtime_frames(Vaddr(0)).len(), &phdrs, closure, &left)?;
     let entry = match insns.at(image.entry) {
         Some(id) => placed.begin(id),
         None if image.kind == ProgramKind::Library => image.entry,
@@ -338,6 +340,10 @@ pub fn write(
     let info_bytes = module_info_bytes(&info);
     file.patch(ro.offset(ro.info), &info_bytes);
     dynamic_symbols::lead_to(&mut file, &ro.tags);
+    if let Some(f) = &ro.frames {
+        let table = f.search_table.write(f.eh_frame.0, &runtime_frames(rt_va))?;
+        file.patch(ro.offset(f.search_table.at), &table);
+    }
 
     // A library has no runtime of its own: its program's is in before any library is loaded.
     let rt = match blob {
@@ -366,7 +372,7 @@ pub fn write(
         kernel: ro.kernel_phdrs,
         loader: ro.loader_phdrs,
         interp: ro.interp,
-        eh_frame_hdr: ro.frames.as_ref().map(|f| (f.eh_frame_hdr.0, f.eh_frame_hdr.1.len() as u64)),
+        eh_frame_hdr: ro.frames.as_ref().map(|f| (f.search_table.at, f.search_table.bytes() as u64)),
         info: ro.info,
     };
     let shift = phdrs.shift(image.in_front);
@@ -462,6 +468,7 @@ impl Contents {
         file: &mut Output,
         from: Sources,
         frame_input: Option<&eh_frame::FrameInput>,
+        runtime_frames: usize,
         phdrs: &PhdrPlan,
         closure: &[u8],
         left: &springboards::LeftBehind,
@@ -504,9 +511,12 @@ impl Contents {
         let full = Map { full: true, ..map };
         let maps: &[&dyn CodeMap] = if has_versions { &[&map, &full] } else { &[&map] };
         let tails = placed.tails();
-        let frames = frame_input.map(|input| build::build(input, maps, &tails, ro.next(16))).transpose()?;
+        let frames =
+            frame_input.map(|input| build::build(input, maps, &tails, runtime_frames, ro.next(16))).transpose()?;
         if let Some(f) = &frames {
-            for (va, bytes) in [&f.eh_frame_hdr, &f.eh_frame, &f.gcc_except_table] {
+            // The runtime's place is not known yet.
+            let search_table = (f.search_table.at, vec![0; f.search_table.bytes()]);
+            for (va, bytes) in [&search_table, &f.eh_frame, &f.gcc_except_table] {
                 ro.put(*va, bytes);
             }
         }
@@ -663,9 +673,8 @@ fn new_sections(
         out.push(in_ro(contract::CLAIMS_SECTION, ro.claims, bytes));
     }
     if let Some(f) = &ro.frames {
-        for (name, (va, bytes)) in
-            [(".eh_frame_hdr", &f.eh_frame_hdr), (".eh_frame", &f.eh_frame), (".gcc_except_table", &f.gcc_except_table)]
-        {
+        out.push(in_ro(".eh_frame_hdr", f.search_table.at, f.search_table.bytes() as u64));
+        for (name, (va, bytes)) in [(".eh_frame", &f.eh_frame), (".gcc_except_table", &f.gcc_except_table)] {
             out.push(in_ro(name, *va, bytes.len() as u64));
         }
     }

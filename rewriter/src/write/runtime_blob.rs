@@ -31,6 +31,7 @@ use crate::base::options::{AccessMode, Options};
 use crate::read::eh_frame::{FrameInput, Section};
 use crate::write::frames::debug_frame;
 use blizzard_contract::{self as contract, ModuleInfo};
+use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
@@ -107,6 +108,8 @@ pub struct Blob {
     functions: Vec<RtFunction>,
     /// Where `.eh_frame` begins, and its bytes.
     frames: (u64, Vec<u8>),
+    /// Of its FDEs: where the code begins, and where the FDE stands.
+    frame_rows: Vec<(u64, u64)>,
 }
 
 /// A segment of the output: becomes one PT_LOAD.
@@ -213,6 +216,11 @@ impl Blob {
         debug_frame::of_moved(&FrameInput { eh_frame, tail: &tail, text: None, got: None }, at.0)
     }
 
+    /// Of the blob's FDEs at link-time address `at`: first address of the code, address of the FDE.
+    pub fn frame_rows(&self, at: Vaddr) -> Vec<(Vaddr, Vaddr)> {
+        self.frame_rows.iter().map(|&(code, fde)| (at + code, at + fde)).collect()
+    }
+
     /// The blob's segments at link-time address `at`, with the module info written in.
     ///
     /// # Panics
@@ -307,8 +315,22 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
     }
     let frames =
         sections.section_by_name(LE, b".eh_frame").map(|(_, s)| Ok((s.sh_addr(LE), s.data(LE, data)?.to_vec())));
-    let frames = frames.transpose().map_err(text)?.unwrap_or_default();
-    Ok(Blob { segments, entry, info, info_segment, functions, frames })
+    let frames: (u64, Vec<u8>) = frames.transpose().map_err(text)?.unwrap_or_default();
+    let frame_rows = frame_rows(frames.0, &frames.1).map_err(|e| format!("its .eh_frame: {e}"))?;
+    Ok(Blob { segments, entry, info, info_segment, functions, frames, frame_rows })
+}
+
+/// Of the FDEs of an `.eh_frame` at `at`: where the code begins, and where the FDE stands.
+fn frame_rows(at: u64, bytes: &[u8]) -> std::result::Result<Vec<(u64, u64)>, gimli::Error> {
+    let section = EhFrame::new(bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(at);
+    let (mut entries, mut rows) = (section.entries(&bases), Vec::new());
+    while let Some(entry) = entries.next()? {
+        let CieOrFde::Fde(fde) = entry else { continue };
+        let fde = fde.parse(EhFrame::cie_from_offset)?;
+        rows.push((fde.initial_address(), at + fde.offset() as u64));
+    }
+    Ok(rows)
 }
 
 /// A load segment, extended downwards to its page boundary.
@@ -495,7 +517,7 @@ mod tests {
             [
                 "_start",
                 "blizzard_stub_",
-                "8ucontext8restorer",
+                "8ucontext13restorer_code",
                 "12shared_stack4gate",
                 "clone_and_run",
                 "mem",

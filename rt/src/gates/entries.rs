@@ -17,6 +17,7 @@ use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RED_ZONE, restore, save};
+use crate::process::goes_on;
 use crate::process::groups::{Lanes, require_group};
 use crate::process::process::{self, RunKind};
 use crate::process::tags;
@@ -39,7 +40,7 @@ macro_rules! miss_gate {
             naked_asm!(
                 ".cfi_startproc",
                 save!(),
-                "mov rdi, rbp",
+                "lea rdi, [rbp - 8]",
                 "call {rust}",
                 restore!(),
                 "ret 16", // the descriptor and the address
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn poll() {
     naked_asm!(
         ".cfi_startproc",
         save!(),
-        "mov rdi, rbp",
+        "lea rdi, [rbp - 8]",
         "mov rsi, rbx",
         "call {rust}",
         restore!(),
@@ -101,7 +102,7 @@ macro_rules! string_gate {
             naked_asm!(
                 ".cfi_startproc",
                 save!(),
-                "mov rdi, rbp",
+                "lea rdi, [rbp - 8]",
                 "mov rsi, rbx",
                 "call {rust}",
                 "test al, al",
@@ -160,7 +161,7 @@ macro_rules! vsib_gate {
                 "mov eax, dword ptr [rip + {mask}]",
                 "xor edx, edx",
                 "xsave64 [rsp]",        // components edx:eax
-                "mov rdi, rbp",
+                "lea rdi, [rbp - 8]",
                 "mov rsi, rsp",
                 "call {rust}",
                 restore!(),
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn group() {
     naked_asm!(
         ".cfi_startproc",
         save!(),
-        "mov rdi, rbp",
+        "lea rdi, [rbp - 8]",
         "call {rust}",
         restore!(),
         "ret 8", // the chain's address
@@ -208,7 +209,7 @@ pub unsafe extern "C" fn group() {
     )
 }
 
-/// For debuggers: what has jumped here continues at the return address, with its stack above the red zone.
+/// For unwinders: what has jumped here continues at the return address, with its stack above the red zone.
 macro_rules! in_syscall {
     () => {
         concat!(
@@ -237,7 +238,7 @@ pub unsafe extern "C" fn syscall() {
         "push rcx",             // the Frame's return address: where to continue
         save!(),
         in_syscall!(),
-        "mov rdi, rbp",
+        "lea rdi, [rbp - 8]",
         "call {rust}",
         restore!(),
         "ret 128",
@@ -268,7 +269,7 @@ pub unsafe extern "C" fn syscall_alone() {
         "push rcx",
         save!(),
         in_syscall!(),
-        "mov rdi, rbp",
+        "lea rdi, [rbp - 8]",
         "call {rust}",
         restore!(),
         "ret 128",
@@ -322,7 +323,7 @@ unsafe extern "C" fn behind_call() {
     naked_asm!(
         ".cfi_startproc",
         save!(),
-        "mov rdi, rbp",
+        "lea rdi, [rbp - 8]",
         "call {rust}",
         restore!(),
         "ret",
@@ -335,6 +336,7 @@ unsafe extern "C" fn behind_call() {
 extern "C" fn on_miss(frame: &mut Frame) {
     let Lane { addr, bytes, store, masked } = missed(frame);
     faults::note_pc(frame.return_address);
+    goes_on::note(frame, 16);
     if cfg!(feature = "guard") && learnt::is_asked() {
         let place = behind_shared_code(frame);
         learnt::note_miss(place, || access_behind(place));
@@ -430,6 +432,7 @@ extern "C" fn on_poll(frame: &mut Frame, vectors: &[u64; 32]) {
     if tags::detached() {
         process::silence_doorbell();
     } else {
+        goes_on::note(frame, 0);
         process::poll_in_loop(|| hash(frame, vectors));
     }
     // A poll is a safe point: nothing of the program waits between a check and its access.
@@ -470,10 +473,12 @@ extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
     let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
     // rsp before the stub lowered it: the one argument and the return address are above the frame's registers.
     let rsp_at_push = (&raw const frame.args[1]) as u64;
-    frame.gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
+    let mut gpr = frame.gpr;
+    gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
+    goes_on::note(frame, 8);
     // SAFETY: the gate has just filled the area.
     let vectors = unsafe { xsave::Vectors::new(area) };
-    let lanes = vsib::lanes(&desc, &frame.gpr, &vectors);
+    let lanes = vsib::lanes(&desc, &gpr, &vectors);
     let store = desc.access & 2 != 0;
     let mut shared = Lanes::new();
     for &(addr, bytes) in lanes.as_slice() {
@@ -489,6 +494,7 @@ extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
 
 /// The Rust half of [`group`].
 extern "C" fn on_group(frame: &mut Frame) {
+    goes_on::note(frame, 8);
     // SAFETY: the rewriter pushed the address of a chain in read-only data of the program.
     unsafe { require_group(frame.args[0], |r| frame.gpr.get(usize::from(r)).copied().unwrap_or(0)) };
 }

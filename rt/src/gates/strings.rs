@@ -14,6 +14,7 @@ use crate::node::access::Lane;
 use crate::node::user_handlers;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RCX, RDI, RSI};
+use crate::process::goes_on;
 use crate::process::process;
 use crate::process::string_piece::{PIECE, instruction_of};
 use crate::process::tags;
@@ -97,6 +98,7 @@ pub extern "C" fn on_string<const WATCHED: bool>(frame: &mut Frame, vectors: u64
         rdi: frame.gpr[RDI],
         rflags: frame.rflags,
     };
+    goes_on::note(frame, 8);
     let noted = process::nodes() > 1 || owner::is_own_thread();
     let before = regs;
     let mut blocks = NodeBlocks::<WATCHED> { frame: &raw mut *frame, vectors, noted };

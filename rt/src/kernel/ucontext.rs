@@ -38,12 +38,19 @@ pub struct Ucontext {
 pub const GREGS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// Where the runtime's signal handlers return to.
+pub fn restorer() -> u64 {
+    restorer_code as *const () as u64 + 1
+}
+
+/// What [`restorer`] leads to, behind one byte.
 ///
 /// # Safety
 /// Entered by `ret` from a handler only, with rsp at the signal frame.
 #[unsafe(naked)]
-pub unsafe extern "C" fn restorer() {
+unsafe extern "C" fn restorer_code() {
     naked_asm!(
+        // Unwinders look one byte in front of a return address. There must be no frame, or they do not look at the code.
+        "nop",
         // mov rax, 15 (rt_sigreturn); syscall. In the very bytes of the C library's restorer, by which unwinders know a signal frame.
         ".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05",
         "ud2",

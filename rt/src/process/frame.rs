@@ -1,18 +1,39 @@
 //! What a gate saves of the program's registers when it is entered.
 //!
 //! Purpose: the save and restore sequences of all gates, and the [`Frame`] that they leave. Input and output: registers.
-//! Source: psABI 3.2.2 (alignment of the stack).
+//! Unwinders are led through by the registers that are saved. Source: psABI 3.2.2 (alignment of the stack), DWARF 5 sections 2.5 and 6.4.2.
 
 /// What the save sequence leaves on the stack, lowest address first.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Frame {
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8..r15: encoding order. The rsp slot is not restored and holds no useful value.
+    /// For unwinders, once [`Frame::lead_to`] has been called: what they take for the return address.
+    leads_to: u64,
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8..r15: encoding order. The rsp slot is not restored. Unwinders find the caller's rsp by it.
     pub gpr: [u64; 16],
     pub rflags: u64,
     pub return_address: u64,
     /// Stack arguments, the one pushed last first.
     pub args: [u64; 2],
+}
+
+/// Index of the rsp slot.
+const RSP: usize = 4;
+/// How far behind the address in the rsp slot the caller's stack begins. The save sequence has put the address of the next slot there.
+const CALLER_BEHIND: u64 = 104;
+
+impl Frame {
+    /// Where the caller's stack begins: the gate's arguments.
+    pub fn callers_stack(&self) -> u64 {
+        (&raw const self.args) as u64
+    }
+
+    /// Leads unwinders to the instruction at `at`, with the stack at `rsp`, past what called the gate.
+    pub fn lead_to(&mut self, at: u64, rsp: u64) {
+        // They take it for a return address, and look one byte in front.
+        self.leads_to = at + 1;
+        self.gpr[RSP] = rsp.wrapping_sub(CALLER_BEHIND);
+    }
 }
 
 /// Bytes by which a stub lowers rsp before it calls a gate.
@@ -29,7 +50,7 @@ pub const R9: usize = 9;
 pub const R10: usize = 10;
 pub const R11: usize = 11;
 
-/// Saves flags and general registers as a [`Frame`] (its address in rbp) and xmm0-15 below it (rbx = rsp = their address).
+/// Saves flags and general registers as a [`Frame`] (rbp is 8 behind its address) and xmm0-15 below it (rbx = rsp = their address).
 /// Uses about 400 bytes of stack.
 macro_rules! save {
     () => {
@@ -47,23 +68,26 @@ macro_rules! save {
             "push rdi\n",
             "push rsi\n",
             "push rbp\n",
-            "push rsp\n", // placeholder of the rsp slot
+            "push rsp\n", // into the rsp slot: the address of the next one
             "push rbx\n",
             "push rdx\n",
             "push rcx\n",
             "push rax\n",
-            "mov rbp, rsp\n", // rbp = the Frame; call-saved, so it survives the Rust half
-            // For debuggers, from here to `restore!`: the caller's stack is above the return address, and where its registers are.
+            "mov rbp, rsp\n", // rbp = the registers of the Frame; call-saved, so it survives the Rust half
+            // For unwinders, from here to `restore!`. The caller's stack begins 104 bytes behind the address in the rsp slot (breg6 32, deref, plus_uconst 104).
             ".cfi_remember_state\n",
-            ".cfi_def_cfa rbp, 144\n",
-            ".cfi_offset rip, -8\n",
-            ".cfi_offset rbx, -120\n",
-            ".cfi_offset rbp, -104\n",
-            ".cfi_offset r12, -48\n",
-            ".cfi_offset r13, -40\n",
-            ".cfi_offset r14, -32\n",
-            ".cfi_offset r15, -24\n",
-            "sub rsp, 256\n",
+            ".cfi_escape 0x0f, 5, 0x76, 32, 0x06, 0x23, 104\n",
+            // The return address stands at rbp + 136 while that slot holds rbp + 40, else at rbp - 8:
+            // breg6 32, deref, breg6 40, eq, const2u 144, mul, breg6 -8, plus.
+            ".cfi_escape 0x10, 16, 13, 0x76, 32, 0x06, 0x76, 40, 0x29, 0x0a, 144, 0, 0x1e, 0x76, 0x78, 0x22\n",
+            // The caller's rbx, rbp, r12 to r15 stand at rbp + 24, 40, 96 to 120: breg6 with that number.
+            ".cfi_escape 0x10, 3, 2, 0x76, 24\n",
+            ".cfi_escape 0x10, 6, 2, 0x76, 40\n",
+            ".cfi_escape 0x10, 12, 3, 0x76, 0xe0, 0\n",
+            ".cfi_escape 0x10, 13, 3, 0x76, 0xe8, 0\n",
+            ".cfi_escape 0x10, 14, 3, 0x76, 0xf0, 0\n",
+            ".cfi_escape 0x10, 15, 3, 0x76, 0xf8, 0\n",
+            "sub rsp, 264\n", // the Frame's first word, and the xmm area
             "and rsp, -16\n",       // movaps and the psABI want 16-byte alignment
             "movaps [rsp], xmm0\n", // legacy encodings: no VEX, upper halves untouched
             "movaps [rsp + 16], xmm1\n",
@@ -106,7 +130,7 @@ macro_rules! restore {
             "movaps xmm13, [rbx + 208]\n",
             "movaps xmm14, [rbx + 224]\n",
             "movaps xmm15, [rbx + 240]\n",
-            "mov rsp, rbp\n", // back to the Frame
+            "mov rsp, rbp\n", // back to the registers of the Frame
             ".cfi_restore_state\n",
             "pop rax\n",
             "pop rcx\n",
@@ -133,6 +157,7 @@ pub(crate) use {restore, save};
 
 const _: () = {
     // The layout that `save!` and `restore!` build.
-    assert!(core::mem::offset_of!(Frame, rflags) == 128);
-    assert!(core::mem::offset_of!(Frame, args) == 144);
+    assert!(core::mem::offset_of!(Frame, gpr) == 8);
+    assert!(core::mem::offset_of!(Frame, rflags) == 136);
+    assert!(core::mem::offset_of!(Frame, args) == 152);
 };

@@ -24,6 +24,9 @@ pub mod groups;
 // What a gate saves.
 pub mod frame;
 
+// Where the program goes on behind a gate.
+pub mod goes_on;
+
 // Continuing between a check and what it covers.
 pub mod resume;
 

@@ -27,9 +27,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Where handlers for raised signals return to; 0: nowhere of its own.
 static RETURN: PerProcess<AtomicU64> = PerProcess::new(AtomicU64::new(0));
 
-/// `mov rax, 15; syscall; ud2`: `rt_sigreturn`, in the bytes by which unwinders know a signal frame. Outside the runtime's text, so that
-/// the call is dispatched.
-const CODE: [u8; 11] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b];
+/// `nop; mov rax, 15; syscall; ud2`: `rt_sigreturn`, in the bytes by which unwinders know a signal frame, and one in front, where they look for another. Outside
+/// the runtime's text, so that the call is dispatched.
+const CODE: [u8; 12] = [0x90, 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b];
 
 /// Makes the place that handlers for raised signals return to.
 ///
@@ -43,7 +43,7 @@ pub fn prepare() -> sys::Result<()> {
         let page = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
         (page as *mut [u8; CODE.len()]).write(CODE);
         sys::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC)?;
-        RETURN.store(page, Ordering::Relaxed);
+        RETURN.store(page + 1, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 use crate::node::user_handlers::{HandlerKind, in_handler, is_by_gate, set_running};
 use crate::process::host::CallHost;
 use crate::process::process;
+use crate::tempest::exceptions;
 use crate::tempest::saved_state;
 use crate::transport::stage;
 use blizzard_contract as contract;
@@ -51,6 +52,13 @@ impl Invocation {
 /// # Safety
 /// `call` points to an [`Invocation`] whose function is the program's.
 unsafe extern "C" fn trampoline(call: *mut u8) {
+    // SAFETY: passed on from the caller.
+    unsafe { exceptions::keep_exceptions(run, call) }
+}
+
+/// # Safety
+/// As [`trampoline`].
+unsafe extern "C" fn run(call: *mut u8) {
     // SAFETY: passed on from the caller.
     unsafe { (*call.cast::<Invocation>()).run() }
 }

@@ -17,6 +17,9 @@ pub mod saved_state;
 // Calls of handlers.
 pub mod invocation;
 
+// Exceptions of handlers end there.
+pub mod exceptions;
+
 // Sections 3.1 and 3.2.
 pub mod pages;
 

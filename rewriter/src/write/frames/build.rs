@@ -56,11 +56,17 @@ struct Mapped {
 const MAX_REPEATS: usize = 1 << 22;
 
 /// Builds the frames of the new code, of each version, to be placed at `at` (rounded up to 8). `tails`: where calls of what stubs share end, and how many bytes
-/// lie between rsp there and the address to return to.
+/// lie between rsp there and the address to return to. `others`: how many frames stand elsewhere that the search table leads to as well.
 ///
 /// # Errors
 /// Every record that cannot be understood or whose code went where tables cannot follow, as refusals of one error.
-pub fn build(input: &FrameInput, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], at: Vaddr) -> Result<NewFrames> {
+pub fn build(
+    input: &FrameInput,
+    maps: &[&dyn CodeMap],
+    tails: &[(Vaddr, u32)],
+    others: usize,
+    at: Vaddr,
+) -> Result<NewFrames> {
     let mut first = FramesReport::default();
     let mut refused = RefusedFrames::default();
     let units = read(input, &mut first, &mut refused);
@@ -81,17 +87,16 @@ pub fn build(input: &FrameInput, maps: &[&dyn CodeMap], tails: &[(Vaddr, u32)], 
     report.fdes_written = pieces.len();
 
     let hdr_at = Vaddr((at + gcc_except_table.len() as u64).0.next_multiple_of(8));
-    let eh_frame_at = Vaddr((hdr_at + eh_frame_hdr::bytes(pieces.len()) as u64).0.next_multiple_of(8));
+    let eh_frame_at = Vaddr((hdr_at + eh_frame_hdr::bytes(pieces.len() + others) as u64).0.next_multiple_of(8));
     let starts: Vec<_> = pieces.iter().map(|p| p.start).collect();
     let moved = |at: Vaddr| maps.first().and_then(|map| map.begin(at)).unwrap_or(at);
     let eh_frame = write_frames(input, &units, pieces, eh_frame_at, &moved)?;
     let records = fde::offsets(&eh_frame).map_err(|e| Error::new(format!("the new .eh_frame: {e}")))?;
     debug_assert_eq!(records.len(), starts.len());
     let entries: Vec<_> = starts.into_iter().zip(records).map(|(s, r)| (s, eh_frame_at + r as u64)).collect();
-    let eh_frame_hdr = eh_frame_hdr::write(hdr_at, eh_frame_at, &entries)?;
     Ok(NewFrames {
         stubs: frames_of_stubs(input, &units, stubs, tails)?,
-        eh_frame_hdr: (hdr_at, eh_frame_hdr),
+        search_table: SearchTable { at: hdr_at, entries, others },
         eh_frame: (eh_frame_at, eh_frame),
         gcc_except_table: (at, gcc_except_table),
         report,
@@ -415,7 +420,7 @@ impl FramesReport {
 /// The new sections with their addresses. They lie one behind the other from the address asked for, each aligned to 8.
 #[derive(Debug)]
 pub struct NewFrames {
-    pub eh_frame_hdr: (Vaddr, Vec<u8>),
+    pub search_table: SearchTable,
     /// Ends with the zero terminator.
     pub eh_frame: (Vaddr, Vec<u8>),
     /// May be empty.
@@ -423,6 +428,32 @@ pub struct NewFrames {
     /// `.debug_frame` for the calls of stubs. May be empty.
     pub stubs: Vec<u8>,
     pub report: FramesReport,
+}
+
+/// The section `.eh_frame_hdr` to be.
+#[derive(Debug)]
+pub struct SearchTable {
+    pub at: Vaddr,
+    /// First address of the code, address of the FDE.
+    entries: Vec<(Vaddr, Vaddr)>,
+    /// How many there are besides.
+    others: usize,
+}
+
+impl SearchTable {
+    /// Of the section.
+    pub fn bytes(&self) -> usize {
+        eh_frame_hdr::bytes(self.entries.len() + self.others)
+    }
+
+    /// The section, with the other frames that it leads to: first address of the code, address of the FDE. `eh_frame`: where the frames of this file stand.
+    ///
+    /// # Errors
+    /// Something is out of its reach.
+    pub fn write(&self, eh_frame: Vaddr, others: &[(Vaddr, Vaddr)]) -> Result<Vec<u8>> {
+        debug_assert_eq!(others.len(), self.others);
+        eh_frame_hdr::write(self.at, eh_frame, [&self.entries, others].concat())
+    }
 }
 
 /// What became of the input's frames.

@@ -1,6 +1,6 @@
 //! `.eh_frame_hdr`: the binary search table that unwinders find an FDE with.
 //!
-//! Input: the FDEs' code addresses and record addresses, ascending. Output: the section's bytes.
+//! Input: the FDEs' code addresses and record addresses, in any order. Output: the section's bytes.
 //!
 //! Invariant: exactly the form that libgcc's fast path wants (version 1, four-byte fields relative to the section), sorted.
 //!
@@ -21,8 +21,8 @@ pub(super) fn bytes(fdes: usize) -> usize {
 }
 
 /// Writes the section for address `at`; `entries` holds (first address of the code, address of the FDE).
-pub(super) fn write(at: Vaddr, eh_frame: Vaddr, entries: &[(Vaddr, Vaddr)]) -> Result<Vec<u8>> {
-    debug_assert!(entries.is_sorted());
+pub(super) fn write(at: Vaddr, eh_frame: Vaddr, mut entries: Vec<(Vaddr, Vaddr)>) -> Result<Vec<u8>> {
+    entries.sort_unstable();
     let relative = |to: Vaddr, from: Vaddr| {
         let distance = i32::try_from((to - from) as i64);
         distance.map_err(|_| Error::new(format!("{to} is out of reach of .eh_frame_hdr at {from}")))
@@ -32,7 +32,7 @@ pub(super) fn write(at: Vaddr, eh_frame: Vaddr, entries: &[(Vaddr, Vaddr)]) -> R
     out.extend([1, PCREL4.0, DW_EH_PE_udata4.0, DW_EH_PE_datarel.0 | DW_EH_PE_sdata4.0]);
     out.extend(relative(eh_frame, at + out.len() as u64)?.to_le_bytes());
     out.extend(count.to_le_bytes());
-    for &(code, fde) in entries {
+    for (code, fde) in entries {
         out.extend(relative(code, at)?.to_le_bytes());
         out.extend(relative(fde, at)?.to_le_bytes());
     }

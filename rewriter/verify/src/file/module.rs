@@ -5,8 +5,8 @@
 use crate::error::{Error, Result};
 use crate::file::dynamic::{Dynamic, Relocation};
 use crate::file::eh_frame_hdr::{self, Index};
-use crate::file::frames::{Cfa, Frames};
-use crate::file::memory::{self, PHDR_BYTES, Phdr};
+use crate::file::frames::{self, Cfa, Frames};
+use crate::file::memory::{self, PF_W, PF_X, PHDR_BYTES, Phdr};
 use blizzard_contract::restarts::Restarts;
 use blizzard_contract::trap_map::TrapMap;
 use blizzard_contract::{self as contract, Claim, ModuleInfo, PT_BLIZZARD, RestartHead, TrapEntry, TrapHead};
@@ -610,6 +610,25 @@ impl<'a> Module<'a> {
         let bytes = bytes.ok_or_else(|| format!("the frames should be at {:#x}, outside the file", index.frames))?;
         let frames = Frames::read(bytes, index.frames, BaseAddresses::default(), &|va| self.tail(va))?;
         Ok((Some(index), frames))
+    }
+
+    /// The runtime's own frames: what describes its code, as it stands in its bytes.
+    ///
+    /// # Errors
+    /// There are none, or they are not understood.
+    pub fn runtime_frames(&self) -> std::result::Result<Frames<'a>, String> {
+        if self.info.rt_base_va == 0 {
+            return Ok(Frames::default());
+        }
+        let parts = memory::loads_from(&self.kernel, self.info.rt_base_va);
+        let is_code = |va: u64| parts.iter().any(|p| p.flags & PF_X != 0 && va.wrapping_sub(p.va) < p.mem);
+        let found = parts.iter().filter(|p| p.flags & (PF_X | PF_W) == 0).find_map(|p| {
+            let bytes = self.bytes_at(p.va, p.file as usize)?;
+            let at = frames::search(bytes, p.va, &is_code)?;
+            Some((&bytes[(at - p.va) as usize..], at))
+        });
+        let (bytes, at) = found.ok_or("the runtime has no frames")?;
+        Frames::read(bytes, at, BaseAddresses::default(), &|va| self.tail(va))
     }
 
     /// Reads the frames, and takes function ranges and landing pads from them.

@@ -51,6 +51,9 @@ impl<'a> Unwinding<'a> {
                 places.extend(f.from..f.to);
             }
         }
+        // The runtime's functions: their beginnings, and their last bytes.
+        let runtime = m.runtime_frames().unwrap_or_default();
+        places.extend(runtime.list.iter().flat_map(|f| [f.from, f.to - 1]));
         places.sort_unstable();
         places.dedup();
         let parts = [
@@ -140,9 +143,8 @@ struct Asked<'x, 'a> {
     /// Address of the search table, and its rows.
     hdr: u64,
     rows: &'a [[u8; 8]],
-    eh: EhFrame<gimli::EndianSlice<'a, LittleEndian>>,
-    bases: BaseAddresses,
-    frames: u64,
+    /// What stands from an address on: the program's frames, and the segment that holds the runtime's.
+    sections: Vec<(u64, EhFrame<gimli::EndianSlice<'a, LittleEndian>>)>,
     last: Option<(u64, Frame)>,
 }
 
@@ -166,9 +168,10 @@ impl<'x, 'a> Asked<'x, 'a> {
         let count = usize::try_from(four(bytes.get(8..12)?) as u32).ok()?;
         let rows = bytes.get(12..)?.as_chunks::<8>().0.get(..count)?;
         let frames = hdr.wrapping_add(4).wrapping_add(four(&bytes[4..8]) as u64);
-        let eh = EhFrame::new(m.tail(frames)?, LittleEndian);
-        let bases = BaseAddresses::default().set_eh_frame(frames);
-        Some(Asked { m, hdr, rows, eh, bases, frames, last: None })
+        let runtime = m.info.rt_base_va;
+        let begins = [frames].into_iter().chain((runtime != 0).then_some(runtime));
+        let sections = begins.map(|at| Some((at, EhFrame::new(m.tail(at)?, LittleEndian))));
+        Some(Asked { m, hdr, rows, sections: sections.collect::<Option<_>>()?, last: None })
     }
 
     /// As `_Unwind_Find_FDE` searches.
@@ -205,8 +208,10 @@ impl<'x, 'a> Asked<'x, 'a> {
     }
 
     fn frame(&self, record: u64) -> Option<Frame> {
-        let offset = EhFrameOffset(usize::try_from(record.checked_sub(self.frames)?).ok()?);
-        let fde = self.eh.fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset).ok()?;
+        let (begin, eh) = self.sections.iter().rfind(|s| s.0 <= record)?;
+        let bases = &BaseAddresses::default().set_eh_frame(*begin);
+        let offset = EhFrameOffset(usize::try_from(record - begin).ok()?);
+        let fde = eh.fde_from_offset(bases, offset, EhFrame::cie_from_offset).ok()?;
         let cie = fde.cie();
         let mut common = DefaultHasher::new();
         let personality = cie.personality().map(|p| match p {
@@ -216,7 +221,7 @@ impl<'x, 'a> Asked<'x, 'a> {
         (personality, cie.return_address_register(), cie.is_signal_trampoline()).hash(&mut common);
         // A step tells how many bytes of arguments are given back when a landing pad is entered.
         let (mut at, mut given_back) = (fde.initial_address(), 0);
-        for mut steps in [cie.instructions(&self.eh, &self.bases), fde.instructions(&self.eh, &self.bases)] {
+        for mut steps in [cie.instructions(eh, bases), fde.instructions(eh, bases)] {
             while let Some(step) = steps.next().ok()? {
                 match step {
                     CallFrameInstruction::SetLoc { address } => at = address,
@@ -231,10 +236,10 @@ impl<'x, 'a> Asked<'x, 'a> {
             }
         }
         let mut cx = UnwindContext::new();
-        let mut table = fde.rows(&self.eh, &self.bases, &mut cx).ok()?;
+        let mut table = fde.rows(eh, bases, &mut cx).ok()?;
         let mut rows = Vec::new();
         while let Ok(Some(row)) = table.next_row() {
-            rows.push((row.start_address(), self.rules(row)?));
+            rows.push((row.start_address(), rules(eh, row)?));
         }
         let lsda = match fde.lsda() {
             Some(Pointer::Direct(at)) => Some(at),
@@ -244,33 +249,34 @@ impl<'x, 'a> Asked<'x, 'a> {
         let from = fde.initial_address();
         Some(Frame { from, to: from.checked_add(fde.len())?, common: common.finish(), rows, lsda })
     }
+}
 
-    fn rules(&self, row: &gimli::UnwindTableRow<usize>) -> Option<u64> {
-        let mut told = DefaultHasher::new();
-        let bytes = |e: &UnwindExpression<usize>| Some(e.get(&self.eh).ok()?.0.slice());
-        match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => (register.0, *offset).hash(&mut told),
-            CfaRule::Expression(e) => bytes(e)?.hash(&mut told),
-        }
-        let mut list: Vec<(u16, u8, i64, &[u8])> = Vec::new();
-        for (register, rule) in row.registers() {
-            let (kind, number, expression): (u8, i64, &[u8]) = match rule {
-                RegisterRule::Undefined => (0, 0, &[]),
-                RegisterRule::SameValue => (1, 0, &[]),
-                RegisterRule::Offset(n) => (2, *n, &[]),
-                RegisterRule::ValOffset(n) => (3, *n, &[]),
-                RegisterRule::Register(r) => (4, r.0.into(), &[]),
-                RegisterRule::Expression(e) => (5, 0, bytes(e)?),
-                RegisterRule::ValExpression(e) => (6, 0, bytes(e)?),
-                RegisterRule::Constant(n) => (7, *n as i64, &[]),
-                _ => return None,
-            };
-            list.push((register.0, kind, number, expression));
-        }
-        list.sort_unstable();
-        list.hash(&mut told);
-        Some(told.finish())
+/// A number that stands for all that a row says.
+fn rules(eh: &EhFrame<gimli::EndianSlice<LittleEndian>>, row: &gimli::UnwindTableRow<usize>) -> Option<u64> {
+    let mut told = DefaultHasher::new();
+    let bytes = |e: &UnwindExpression<usize>| Some(e.get(eh).ok()?.0.slice());
+    match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => (register.0, *offset).hash(&mut told),
+        CfaRule::Expression(e) => bytes(e)?.hash(&mut told),
     }
+    let mut list: Vec<(u16, u8, i64, &[u8])> = Vec::new();
+    for (register, rule) in row.registers() {
+        let (kind, number, expression): (u8, i64, &[u8]) = match rule {
+            RegisterRule::Undefined => (0, 0, &[]),
+            RegisterRule::SameValue => (1, 0, &[]),
+            RegisterRule::Offset(n) => (2, *n, &[]),
+            RegisterRule::ValOffset(n) => (3, *n, &[]),
+            RegisterRule::Register(r) => (4, r.0.into(), &[]),
+            RegisterRule::Expression(e) => (5, 0, bytes(e)?),
+            RegisterRule::ValExpression(e) => (6, 0, bytes(e)?),
+            RegisterRule::Constant(n) => (7, *n as i64, &[]),
+            _ => return None,
+        };
+        list.push((register.0, kind, number, expression));
+    }
+    list.sort_unstable();
+    list.hash(&mut told);
+    Some(told.finish())
 }
 
 /// A language-specific data area, read as `__gxx_personality_v0` does.

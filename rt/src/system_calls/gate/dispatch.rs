@@ -70,7 +70,7 @@ pub unsafe fn arm(text: u64, bytes: u64) -> sys::Result<()> {
     let action = KernelSigaction {
         handler: on_sigsys as *const () as u64,
         flags: libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
-        restorer: restorer as *const () as u64,
+        restorer: restorer(),
         mask: BLOCK_ALL,
     };
     // SAFETY: the handler is made for any instruction of the program.

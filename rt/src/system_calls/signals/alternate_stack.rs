@@ -244,6 +244,7 @@ macro_rules! handler_entry {
             "push rdi",
             "push rsi",
             "push rdx",
+            ".cfi_def_cfa rsp, 32",
             "call {settle}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
             "test eax, eax",
             "jnz 4f",
@@ -255,6 +256,7 @@ macro_rules! handler_entry {
             "pop rdx",
             "pop rsi",
             "pop rdi",
+            ".cfi_def_cfa rsp, 8",
             "add rdx, rax",
             "add rsi, rax",
             "add rsp, rax",
@@ -290,7 +292,9 @@ macro_rules! handler_entry {
             "jmp rax", // the program's handler, as if the kernel had called it
             "2: ret",  // to the restorer
             "4:",
+            ".cfi_def_cfa rsp, 32",
             "add rsp, 24",
+            ".cfi_def_cfa rsp, 8",
             "ret",
             ".cfi_endproc",
             begin = sym $crate::system_calls::signals::alternate_stack::BEGIN,

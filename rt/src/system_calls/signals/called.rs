@@ -49,7 +49,7 @@ pub fn action() -> KernelSigaction {
     KernelSigaction {
         handler: entry as *const () as u64,
         flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
-        restorer: restorer as *const () as u64,
+        restorer: restorer(),
         // A SIGTRAP that was sent finds what this has interrupted, not this.
         mask: BLOCK_ALL | bit(libc::SIGTRAP),
     }

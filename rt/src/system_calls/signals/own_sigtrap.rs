@@ -39,7 +39,7 @@ fn action() -> KernelSigaction {
     KernelSigaction {
         handler: HANDLER.load(Ordering::Relaxed),
         flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | sys::SA_RESTORER | restarts(),
-        restorer: restorer as *const () as u64,
+        restorer: restorer(),
         // What goes on elsewhere is not interrupted on the way. Nor by the next one: a fast timer's would fill the stack that handlers begin on.
         mask: BLOCK_ALL | bit(CALL_SIGNAL),
     }

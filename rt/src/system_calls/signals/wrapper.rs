@@ -54,7 +54,7 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
         return KernelSigaction {
             handler: entry as *const () as u64,
             flags: (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
-            restorer: restorer as *const () as u64,
+            restorer: restorer(),
             // The program's handlers come behind it: they may meet such a fault themselves.
             mask: BLOCK_ALL & !reserved,
         };
@@ -63,7 +63,7 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
         return KernelSigaction {
             handler: entry as *const () as u64,
             flags: (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | sys::SA_RESTORER,
-            restorer: restorer as *const () as u64,
+            restorer: restorer(),
             mask: 0,
         };
     }
@@ -80,7 +80,7 @@ pub fn installed(signal: i32, wanted: &KernelSigaction, reserved: u64) -> Kernel
     KernelSigaction {
         handler: entry as *const () as u64,
         flags: wanted.flags & kept | apart | nests | libc::SA_SIGINFO as u64 | sys::SA_RESTORER,
-        restorer: restorer as *const () as u64,
+        restorer: restorer(),
         mask: wanted.mask & !reserved,
     }
 }

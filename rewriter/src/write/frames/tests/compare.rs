@@ -14,8 +14,15 @@ use std::path::Path;
 impl NewFrames {
     /// Address behind the last section.
     pub fn end(&self) -> Vaddr {
-        let all = [&self.eh_frame_hdr, &self.eh_frame, &self.gcc_except_table];
+        let all = [&self.eh_frame_hdr(), &self.eh_frame, &self.gcc_except_table];
         all.iter().map(|(at, bytes)| *at + bytes.len() as u64).max().expect("three sections")
+    }
+
+    /// Where the search table stands, and its bytes, with no other frames.
+    pub fn eh_frame_hdr(&self) -> (Vaddr, Vec<u8>) {
+        let table = self.search_table.write(self.eh_frame.0, &[]).expect("all within reach");
+        assert_eq!(table.len(), self.search_table.bytes());
+        (self.search_table.at, table)
     }
 }
 
@@ -75,7 +82,7 @@ pub fn compare(file: &File, rule: Rule) -> Compared {
         if matches!(rule, Rule::Stretch) {
             map.spill();
         }
-        let frames = build(input, &[&map], &[], Vaddr(NEW_TABLES)).expect("buildable");
+        let frames = build(input, &[&map], &[], 0, Vaddr(NEW_TABLES)).expect("buildable");
         let mut compared = Compared { split: frames.report.split, ..Compared::default() };
 
         let old_bases = input.bases();
@@ -83,10 +90,8 @@ pub fn compare(file: &File, rule: Rule) -> Compared {
         let backed = |from: u64, to: u64| (input.tail)(Vaddr(from)).is_some_and(|b| b.len() as u64 >= to - from);
         let old = Table::read(input.eh_frame.bytes, &old_bases, backed);
         let new = Table::read(&frames.eh_frame.1, &new_bases, |_, _| true);
-        let entries = oracle::check_header(
-            (frames.eh_frame_hdr.0.0, &frames.eh_frame_hdr.1),
-            (frames.eh_frame.0.0, &frames.eh_frame.1),
-        );
+        let hdr = frames.eh_frame_hdr();
+        let entries = oracle::check_header((hdr.0.0, &hdr.1), (frames.eh_frame.0.0, &frames.eh_frame.1));
         assert_eq!(entries, frames.report.fdes_written);
         assert_eq!(frames.eh_frame.1.last_chunk(), Some(&[0u8; 4]), "the terminator");
 

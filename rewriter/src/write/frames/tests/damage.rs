@@ -48,13 +48,13 @@ impl Parts {
         };
         let parsed = parse(&input);
         let map = Map { places: self.map.places.clone(), moves: self.map.moves.clone(), in_order };
-        let built = build(&input, &[&map], &[], Vaddr(NEW_TABLES));
+        let built = build(&input, &[&map], &[], 0, Vaddr(NEW_TABLES));
         if let Ok(frames) = &built {
             assert!(parsed.is_ok(), "built, but could not be listed");
             let size: usize = self.sections.iter().map(|s| s.1.len()).sum();
             assert!(frames.end().0 - NEW_TABLES < 16 * size as u64, "{:?}", frames.report);
             if frames.report.fdes_written > 0 {
-                let (hdr, eh_frame) = (&frames.eh_frame_hdr, &frames.eh_frame);
+                let (hdr, eh_frame) = (&frames.eh_frame_hdr(), &frames.eh_frame);
                 oracle::check_header((hdr.0.0, &hdr.1), (eh_frame.0.0, &eh_frame.1));
             }
         }

@@ -113,7 +113,7 @@ fn speed_on_large_files() {
             let mut map = Map::new(&maps::instructions(input, &info), NEW_CODE, &Rule::Stretch);
             map.in_order = Some(true);
             let start = std::time::Instant::now();
-            let frames = build(input, &[&map], &[], Vaddr(NEW_TABLES)).expect("buildable");
+            let frames = build(input, &[&map], &[], 0, Vaddr(NEW_TABLES)).expect("buildable");
             let built = start.elapsed();
             assert!(frames.report.fdes_written > 1000);
             println!(

@@ -1,10 +1,11 @@
 //! The search table of the frames is right, and both tables of program headers lead to it.
 //!
-//! Input: module, the search table, the frames that were read from where it says. Output: findings.
+//! Input: module, the search table, the frames that were read from where it says, the runtime's own. Output: findings.
 //!
 //! **Invariants**
 //! * the kernel's and the loader's program headers say the same of it;
-//! * its rows ascend; each leads to an FDE of `.eh_frame` and says where the code of that FDE begins; each FDE has one row.
+//! * its rows ascend; each leads to an FDE of `.eh_frame`, or to one of the runtime's own, and says where the code of that FDE begins;
+//! * each FDE of either has one row. The runtime's stand in its bytes, which are those of a known one (`judge/file/runtime.rs`).
 //!
 //! Source: LSB core 10.6.2 (`.eh_frame_hdr`).
 
@@ -42,13 +43,19 @@ pub fn prove(m: &Module, index: Option<&Index>, frames: &Frames, audit: &mut Aud
     if !index.va.is_multiple_of(4) {
         problem("search table of the frames", "it is not aligned: unwinders do not search it".into());
     }
+    let runtime = match m.runtime_frames() {
+        Ok(runtime) => runtime,
+        Err(why) => return problem("search table of the frames", why),
+    };
+    let mut all: Vec<(u64, u64)> = frames.list.iter().chain(&runtime.list).map(|f| (f.from, f.record)).collect();
+    all.sort_unstable();
     let mut rows = index.rows.iter();
-    for f in &frames.list {
+    for (from, record) in all {
         match rows.next() {
-            Some(&row) if row == (f.from, f.record) => {}
+            Some(&row) if row == (from, record) => {}
             row => {
                 let row = row.map_or("nothing".into(), |r| format!("{:#x} for the code at {:#x}", r.1, r.0));
-                let why = format!("it leads to {row}; the next frame is {:#x} for the code at {:#x}", f.record, f.from);
+                let why = format!("it leads to {row}; the next frame is {record:#x} for the code at {from:#x}");
                 // One row too many or too few changes all that follow.
                 return problem("search table of the frames", why);
             }

@@ -222,13 +222,13 @@ pub fn analyse<'a>(input: impl Into<InputBytes<'a>>, name: &str) -> Result<Analy
     };
     let got_jump = |id| is_got_jump(&image, &insns, id);
     let mut cfg = Cfg::build(&insns, tables, got_jump, descriptor_call, |_| false, frame);
-    cfg.add_pads(&insns, &frame_info.fdes);
+    cfg.add_frames(&insns, &frame_info.fdes);
     image.give_back();
     let facts = Facts::gather(&image, &insns);
     let pushed = stack_depth::find(&image, &insns, &facts, &cfg, frame);
     if !pushed.returns.is_empty() {
         cfg = Cfg::build(&insns, cfg.tables, got_jump, descriptor_call, |id| pushed.returns.contains(&id), frame);
-        cfg.add_pads(&insns, &frame_info.fdes);
+        cfg.add_frames(&insns, &frame_info.fdes);
     }
     cfg.add_switched(pushed.calls.iter().chain(&pushed.doubtful).copied());
     cfg.called_by_returns = pushed.leave_more;

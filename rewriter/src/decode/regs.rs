@@ -31,6 +31,12 @@ impl RegSet {
         if full.is_gpr64() { RegSet(1 << full.number()) } else { RegSet::NONE }
     }
 
+    /// The set of the general register that DWARF gives this number; empty for others. Source: psABI figure 3.36.
+    pub fn of_dwarf(number: u16) -> RegSet {
+        const NUMBERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+        NUMBERS.get(usize::from(number)).map_or(RegSet::NONE, |r| RegSet(1 << r))
+    }
+
     #[inline]
     pub fn contains(self, other: RegSet) -> bool {
         self.0 & other.0 == other.0

@@ -8,7 +8,7 @@
 //! function, or to any that can be entered so, and both sides know of each other what a direct call's know ([`crate::facts::callees`]). An unresolved jump
 //! is a tail call or leads to any block of its function; without a frame that says what its function is, everything is live. Calls, and what else a frame
 //! catches exceptions of (a load whose fault a handler turns into one), keep the callee-saved registers live, because an exception may resume in a landing
-//! pad that reads them.
+//! pad that reads them. What a frame is found by is live where it is: unwinders come from anywhere, and handlers may ask for the calls.
 //!
 //! The equations are monotone, so their least solution does not depend on the order in which blocks are visited. In particular, whether
 //! anything is seen to enter the code in front of a return is decided by the graph alone, before they are solved.
@@ -74,32 +74,47 @@ impl Liveness {
         into.clear();
         into.resize(count, RegSet::NONE);
         let mut live = self.out[b.ix()];
-        let caught = cfg.caught_of(b);
+        let framed = FrameReads::of(cfg, b);
         for i in (0..count).rev() {
-            let e = effects_of(facts, InsnId(block.first.0 + i as u32), caught);
+            let e = framed.effects(facts, InsnId(block.first.0 + i as u32));
             live = live.without(e.kills) | e.reads;
             into[i] = live;
         }
     }
 }
 
-/// What an instruction reads and overwrites. An exception that it raises (`caught`) takes the callee-saved registers along to a landing pad, as they
-/// are in front of it.
-#[inline]
-fn effects_of(facts: &Facts, id: InsnId, caught: &[(InsnId, InsnId)]) -> Effects {
-    let mut e = facts.effects(id);
-    if caught.iter().any(|c| c.0 <= id && id < c.1) {
-        e.reads |= RegSet::CALLEE_SAVED;
+/// What unwinders read in a block.
+struct FrameReads<'x> {
+    caught: &'x [(InsnId, InsnId)],
+    framed: &'x [(InsnId, InsnId, RegSet)],
+}
+
+impl<'x> FrameReads<'x> {
+    fn of(cfg: &'x Cfg, b: BlockId) -> FrameReads<'x> {
+        FrameReads { caught: cfg.caught_of(b), framed: cfg.framed_of(b) }
     }
-    e
+
+    /// What an instruction reads and overwrites. An exception that it raises (`caught`) takes the callee-saved registers along to a landing pad, as they
+    /// are in front of it.
+    #[inline]
+    fn effects(&self, facts: &Facts, id: InsnId) -> Effects {
+        let mut e = facts.effects(id);
+        if self.caught.iter().any(|c| c.0 <= id && id < c.1) {
+            e.reads |= RegSet::CALLEE_SAVED;
+        }
+        for f in self.framed.iter().filter(|f| f.0 <= id && id < f.1) {
+            e.reads |= f.2;
+        }
+        e
+    }
 }
 
 fn block_effects(cfg: &Cfg, facts: &Facts, b: BlockId) -> Effects {
     let block = &cfg.blocks[b.ix()];
-    let caught = cfg.caught_of(b);
+    let framed = FrameReads::of(cfg, b);
     let mut total = Effects::default();
     for i in (block.first.0..block.stop.0).rev() {
-        let e = effects_of(facts, InsnId(i), caught);
+        let e = framed.effects(facts, InsnId(i));
         total.reads = total.reads.without(e.kills) | e.reads;
         total.kills |= e.kills;
     }

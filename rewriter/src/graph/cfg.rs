@@ -12,6 +12,7 @@ use crate::base::collections::ranked_bits::{RankedBits, is_set, set};
 use crate::base::collections::union_find::Components;
 use crate::decode::insn::{Flow, InsnId};
 use crate::decode::insns::Insns;
+use crate::decode::regs::RegSet;
 use crate::graph::jump_table::JumpTable;
 use crate::read::frames::FdeInfo;
 
@@ -139,6 +140,8 @@ pub struct Cfg {
     padded: Vec<u64>,
     /// Instructions, from and to, from which an exception may lead to a landing pad; ascending.
     caught: Vec<(InsnId, InsnId)>,
+    /// Instructions, from and to, at which unwinders find the frame by these registers; ascending.
+    framed: Vec<(InsnId, InsnId, RegSet)>,
     pub(super) succ: Vec<BlockId>,
     /// By block: where its successors begin in `succ`; one more for the end.
     pub(super) succ_from: CompactOffsets,
@@ -290,6 +293,7 @@ impl Cfg {
             pads,
             padded: Vec::new(),
             caught: Vec::new(),
+            framed: Vec::new(),
             succ,
             succ_from,
             preds_from,
@@ -327,8 +331,14 @@ impl Cfg {
         }
     }
 
-    /// Adds the landing pads of the frames that have some.
-    pub fn add_pads(&mut self, insns: &Insns, frames: &[FdeInfo]) {
+    /// Adds what the frames say: landing pads, and what frames are found by.
+    pub fn add_frames(&mut self, insns: &Insns, frames: &[FdeInfo]) {
+        let framed = frames.iter().flat_map(|f| &f.found_by).map(|&(from, to, register)| {
+            let range = insns.main_range(from, to);
+            (InsnId(range.start as u32), InsnId(range.end as u32), RegSet::of_dwarf(register))
+        });
+        self.framed.extend(framed.filter(|(from, to, _)| from < to));
+        self.framed.sort_unstable_by_key(|f| (f.0, f.1));
         for frame in frames.iter().filter(|f| !f.landing_pads.is_empty()) {
             let ids = |&(from, to): &(Vaddr, Vaddr)| {
                 let range = insns.main_range(from, to);
@@ -377,6 +387,15 @@ impl Cfg {
         let from = self.caught.partition_point(|c| c.1 <= first);
         let count = self.caught[from..].partition_point(|c| c.0 < stop);
         &self.caught[from..from + count]
+    }
+
+    /// The instructions of `b`, from and to, at which unwinders find the frame by these registers. Those of its neighbours may be among them.
+    #[inline]
+    pub fn framed_of(&self, b: BlockId) -> &[(InsnId, InsnId, RegSet)] {
+        let BasicBlock { first, stop, .. } = self.blocks[b.ix()];
+        let from = self.framed.partition_point(|f| f.1 <= first);
+        let count = self.framed[from..].partition_point(|f| f.0 < stop);
+        &self.framed[from..from + count]
     }
 
     /// The block that contains an instruction.

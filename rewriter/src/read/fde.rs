@@ -8,8 +8,8 @@
 use crate::base::addresses::Vaddr;
 use crate::read::eh_frame::{FrameBytes, FrameInput, Personality, RefusedFrames};
 use gimli::{
-    CfaRule, CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Pointer, UnwindContext, UnwindSection,
-    X86_64,
+    CfaRule, CommonInformationEntry, EhFrameOffset, FrameDescriptionEntry, Operation, Pointer, Register, UnwindContext,
+    UnwindSection, X86_64,
 };
 use std::collections::HashMap;
 
@@ -38,6 +38,39 @@ impl Fde<'_> {
         first.is_ok_and(|row| {
             matches!(row.cfa(), CfaRule::RegisterAndOffset { register, offset } if (*register, *offset) != (X86_64::RSP, 8))
         })
+    }
+}
+
+impl Fde<'_> {
+    /// The code in which a frame is found by a register other than rsp, ascending, with the register's number in DWARF. What cannot be read is left out.
+    pub fn found_by(&self, input: &FrameInput) -> Vec<(Vaddr, Vaddr, u16)> {
+        let (section, bases, mut context) = (input.section(), input.bases(), UnwindContext::new());
+        let mut found = Vec::new();
+        let Ok(mut rows) = self.raw.rows(&section, &bases, &mut context) else { return found };
+        while let Ok(Some(row)) = rows.next_row() {
+            let (from, to) = (Vaddr(row.start_address()), Vaddr(row.end_address()));
+            let mut add = |register: Register| {
+                if !matches!(register, X86_64::RSP | X86_64::RA) {
+                    found.push((from, to, register.0));
+                }
+            };
+            match row.cfa() {
+                CfaRule::RegisterAndOffset { register, .. } => add(*register),
+                CfaRule::Expression(e) => {
+                    let Ok(expression) = e.get(&section) else { continue };
+                    let mut operations = expression.operations(self.raw.cie().encoding());
+                    while let Ok(Some(operation)) = operations.next() {
+                        match operation {
+                            Operation::Register { register } | Operation::RegisterOffset { register, .. } => {
+                                add(register);
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+        found
     }
 }
 

@@ -36,6 +36,8 @@ pub struct FdeInfo {
     pub landing_pads: Vec<Vaddr>,
     /// The code from which it may do so, ascending: calls, and, where a signal's handler may throw (-fnon-call-exceptions), what may fault.
     pub caught: Vec<(Vaddr, Vaddr)>,
+    /// The code in which its frame is found by a register other than rsp, ascending, with the register's number in DWARF.
+    pub found_by: Vec<(Vaddr, Vaddr, u16)>,
 }
 
 impl FrameInfo {
@@ -83,6 +85,7 @@ pub fn parse(input: &FrameInput) -> Result<FrameInfo> {
             lsda: fde.lsda,
             landing_pads,
             caught,
+            found_by: fde.found_by(input),
         });
     });
     refused.into_result("unwind tables that cannot be read")?;

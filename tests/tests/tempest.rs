@@ -22,6 +22,7 @@ blizzard_test_harness::tests! {
     handlers_of_libraries_have_names,
     bulk: ["gcc -O0", "gcc -O2", "clang -O2"],
     timers: ["gcc -O0", "gcc -O2", "clang -O2"],
+    unwinding: ["gcc -O0", "gcc -O2", "gcc -O3 -fno-omit-frame-pointer", "gcc -O2 -no-pie", "gcc -O2 -static", "clang -O2"],
     signals: ["gcc -O0", "gcc -O2", "clang -O2"],
     misuse_ends_the_run_with_the_rules_name,
     threads_are_allowed_where_loops_test_in_each_iteration,
@@ -35,8 +36,16 @@ fn folder() -> PathBuf {
 
 /// The rewritten program `name`, compiled by `compiler` with `flag`; built once.
 fn program(name: &str, compiler: &str, flag: &str) -> PathBuf {
-    static BUILT: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();
+    // Plain code has no polls: a channel was still sending for whoever knew from a barrier that its data had arrived, and a loop that waited for a timer on one
+    // node did not end.
+    let mode = if flag == "-O0" || compiler == "clang" { Mode::GUARD } else { Mode::TESTS };
     let key = format!("tempest-{name}-{compiler}{flag}");
+    build(key, &format!("{name}.c"), compiler, flag, mode)
+}
+
+/// A rewritten program, built once; `key` is its name. The one that was rewritten has `-plain` behind it.
+fn build(key: String, source: &str, compiler: &str, flags_of_way: &str, mode: Mode) -> PathBuf {
+    static BUILT: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(path) = built.get(&key) {
         return path.clone();
@@ -44,19 +53,17 @@ fn program(name: &str, compiler: &str, flag: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (plain, output) = (dir.join(format!("{key}-plain")), dir.join(&key));
     let mut flags = tool::config("--cflags").unwrap();
-    flags.extend([flag, "-Wall", "-Wextra", "-Werror"].map(String::from));
+    flags.extend(flags_of_way.split(' ').chain(["-Wall", "-Wextra", "-Werror"]).map(String::from));
+    let source = folder().join(source);
     compile(&Job {
-        sources: vec![folder().join(format!("{name}.c"))],
-        language: Language::C,
+        language: Language::of(&source).unwrap(),
+        sources: vec![source],
         compiler,
         flags,
         libraries: tool::config("--libs").unwrap(),
         output: &plain,
     })
     .unwrap();
-    // Plain code has no polls: a channel was still sending for whoever knew from a barrier that its data had arrived, and a loop that waited for a timer on one
-    // node did not end.
-    let mode = if flag == "-O0" || compiler == "clang" { Mode::GUARD } else { Mode::TESTS };
     tool::rewrite(&plain, &output, mode).unwrap().success().unwrap();
     built.insert(key, output.clone());
     output
@@ -203,6 +210,27 @@ fn bulk(way: &str) {
 
 fn timers(way: &str) {
     passes("timers", way);
+}
+
+/// What a handler sees of the program's calls, in each mode.
+fn unwinding(way: &str) {
+    let (compiler, flags) = way.split_once(' ').unwrap();
+    for mode in [Mode::TESTS, Mode::GUARD] {
+        let key = format!("tempest-unwinding-{}-{}", way.replace(' ', ""), mode.access);
+        let plain = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{key}-plain"));
+        let program = build(key, "unwinding.cpp", compiler, &format!("{flags} -rdynamic"), mode);
+        tool::verify(&program, Some(&plain)).unwrap().success().unwrap();
+        for nodes in ["1", "2"] {
+            let what = format!("unwinding {way}, {}, {nodes} nodes", mode.access);
+            expect_ok(&what, &launch(&program, nodes, &[], &[]));
+        }
+        // An exception that left a handler would leave the runtime in the middle of its work.
+        for nodes in ["1", "2"] {
+            let outcome = launch(&program, nodes, &[], &["uncaught"]);
+            let told = outcome.stdout_text();
+            assert!(told.starts_with("ended\n") && !told.contains("WRONG"), "{way}: {}", outcome.describe());
+        }
+    }
 }
 
 /// Signals and system calls beside handlers that take blocks away. A handler of an asynchronous signal that polled between a check and its access let

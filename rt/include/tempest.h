@@ -8,7 +8,8 @@
  * handler runs on it, to its end, when the program faults on a block, reaches a poll (the rewriter puts them into loops), waits, or calls a
  * function of the runtime. The handler of a message that comes early runs before main, so let the nodes meet in bz_barrier before they send what
  * main must have prepared for. Handlers run one at a time: first that of a fault, then timers, then messages. A handler must not
- * wait: no access that faults, no function of blizzard.h but bz_node and bz_nodes, no TPPI_sleep. It may send without limit.
+ * wait: no access that faults, no function of blizzard.h but bz_node and bz_nodes, no TPPI_sleep. It may send without limit. backtrace() in a
+ * handler shows the calls that led to where the program is. A C++ exception must be caught in the handler: nothing outside of it can.
  *
  * Errors. A call that the specification gives a result for failure returns it. Every other misuse (a length that is no block's, a page that is
  * not mapped, a node that does not exist, a function that is not code of the program, reading more of a message than there is) ends the

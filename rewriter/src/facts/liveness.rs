@@ -397,6 +397,49 @@ h: mov ecx, 0x7654321
         }
     }
 
+    /// The check of a load took rbp, which nothing read any more: unwinders that came by its stub took an address of a tag for the frame's.
+    #[test]
+    fn what_a_frame_is_found_by_is_live() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = "
+.intel_syntax noprefix
+.globl _start
+_start: call f
+ hlt
+f: .cfi_startproc
+ push rbp
+ .cfi_def_cfa_offset 16
+ mov rbp, rsp
+ .cfi_def_cfa_register rbp
+ mov eax, [rdi]
+ pop rbp
+ .cfi_def_cfa rsp, 8
+ mov edx, [rdi]
+ ret
+ .cfi_endproc
+";
+        std::fs::write(folder.path().join("p.s"), source).unwrap();
+        let made = Command::new("cc").current_dir(&folder).args(["-nostdlib", "-static", "-o", "p", "p.s"]).status();
+        assert!(made.unwrap().success());
+        let file = std::fs::read(folder.path().join("p")).unwrap();
+        let a = analyse(&file, "p").unwrap();
+        let live =
+            Liveness::solve(&a.cfg, &a.facts, &conventions::find(&a.image, &a.insns, &a.cfg, &a.facts, &a.frames));
+        // In front of each instruction of the function: push, mov, load, pop, load, ret.
+        let f = a.image.exec_bytes(0).windows(4).position(|b| b == [0x55, 0x48, 0x89, 0xe5]).unwrap();
+        let f = a.cfg.block_of(a.insns.at(a.image.exec[0].va + f as u64).unwrap());
+        let mut before = Vec::new();
+        live.before_each(&a.cfg, &a.facts, f, &mut before);
+        let rbp = RegSet::of(iced_x86::Register::RBP);
+        assert_eq!(
+            before.iter().map(|live| live.meets(rbp)).collect::<Vec<_>>(),
+            [true, false, true, true, true, true]
+        );
+        for (number, register) in [(6, rbp), (7, RegSet::RSP), (0, RegSet::RAX), (16, RegSet::NONE)] {
+            assert_eq!(RegSet::of_dwarf(number), register);
+        }
+    }
+
     #[test]
     fn waiting_blocks_are_taken_from_the_last_to_the_first() {
         for count in [0, 1, 63, 64, 65, 200] {

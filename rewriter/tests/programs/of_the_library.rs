@@ -25,6 +25,7 @@ const NEED: &[(&str, &str)] = &[
 const OF_THE_AUDIT: &[(&str, &str)] = &[
     ("tests::guard_access::accepted::accepts_exceptions", "g++"),
     ("tests::guard_access::versions::finds_frames_that_differ", "g++"),
+    ("tests::outputs::unwinding::a_wrong_row_for_the_runtime_is_found", "g++"),
     ("tests::outputs::unwinding::a_frame_that_ends_with_a_call_that_does_not_return_is_found", "g++"),
     ("tests::outputs::unwinding::another_common_record_for_the_copy_of_a_loop_is_found", "g++"),
     ("tests::outputs::unwinding::a_frame_that_ends_within_the_copy_of_a_loop_is_found", "g++"),

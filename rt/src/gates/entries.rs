@@ -12,12 +12,12 @@
 //!
 //! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
 
+use crate::gates::notes::{note, note_for_handlers};
 use crate::gates::{shared_stack, strings};
 use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RED_ZONE, restore, save};
-use crate::process::goes_on;
 use crate::process::groups::{Lanes, require_group};
 use crate::process::process::{self, RunKind};
 use crate::process::tags;
@@ -28,7 +28,6 @@ use crate::system_calls::gate::{dispatch, one_node, several_nodes};
 use crate::system_calls::signals::{learnt, memory_faults, plain_again, safe_points};
 use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::taken;
-use crate::tempest::faults;
 use blizzard_contract::{Counter, VsibDesc, miss_desc};
 use core::arch::naked_asm;
 
@@ -335,13 +334,11 @@ unsafe extern "C" fn behind_call() {
 /// The Rust half of [`miss`].
 extern "C" fn on_miss(frame: &mut Frame) {
     let Lane { addr, bytes, store, masked } = missed(frame);
-    faults::note_pc(frame.return_address);
-    goes_on::note(frame, 16);
     if cfg!(feature = "guard") && learnt::is_asked() {
         let place = behind_shared_code(frame);
         learnt::note_miss(place, || access_behind(place));
     }
-    accesses::require(addr, bytes, store, masked);
+    accesses::require_noting(addr, bytes, store, masked, || note(frame, 16));
     memory_faults::keep_away(addr, bytes);
     put_off::keep_ringing();
 }
@@ -432,7 +429,7 @@ extern "C" fn on_poll(frame: &mut Frame, vectors: &[u64; 32]) {
     if tags::detached() {
         process::silence_doorbell();
     } else {
-        goes_on::note(frame, 0);
+        note_for_handlers(frame, 0);
         process::poll_in_loop(|| hash(frame, vectors));
     }
     // A poll is a safe point: nothing of the program waits between a check and its access.
@@ -468,14 +465,13 @@ extern "C" fn on_behind_call(frame: &mut Frame) {
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
 extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
     tags::count(Counter::VsibCalls);
-    faults::note_pc(frame.return_address);
     // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
     let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
     // rsp before the stub lowered it: the one argument and the return address are above the frame's registers.
     let rsp_at_push = (&raw const frame.args[1]) as u64;
     let mut gpr = frame.gpr;
     gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
-    goes_on::note(frame, 8);
+    note_for_handlers(frame, 8);
     // SAFETY: the gate has just filled the area.
     let vectors = unsafe { xsave::Vectors::new(area) };
     let lanes = vsib::lanes(&desc, &gpr, &vectors);
@@ -494,7 +490,7 @@ extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
 
 /// The Rust half of [`group`].
 extern "C" fn on_group(frame: &mut Frame) {
-    goes_on::note(frame, 8);
+    note_for_handlers(frame, 8);
     // SAFETY: the rewriter pushed the address of a chain in read-only data of the program.
     unsafe { require_group(frame.args[0], |r| frame.gpr.get(usize::from(r)).copied().unwrap_or(0)) };
 }

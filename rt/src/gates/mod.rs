@@ -1,5 +1,8 @@
 //! The ways from the program into the runtime.
 
+// What handlers may ask.
+pub mod notes;
+
 // String instructions, piece by piece.
 pub mod string_steps;
 

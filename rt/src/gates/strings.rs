@@ -8,18 +8,17 @@
 //! `tempest.h`, the program executes its own instruction.
 //! Source: SDM volume 2 (REP: what a repeated instruction leaves when it faults; the flags are those from before it).
 
+use crate::gates::notes::note_for_handlers;
 use crate::gates::string_steps::{self, Blocks, StringRegs};
 use crate::memory::access_control::program::{self, UNTESTED_FAULTS};
 use crate::node::access::Lane;
 use crate::node::user_handlers;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RCX, RDI, RSI};
-use crate::process::goes_on;
 use crate::process::process;
 use crate::process::string_piece::{PIECE, instruction_of};
 use crate::process::tags;
 use crate::system_calls::execution::put_off;
-use crate::tempest::faults;
 use crate::tempest::owner;
 use blizzard_contract::{Counter, string_desc};
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -78,7 +77,6 @@ impl<const WATCHED: bool> Blocks for NodeBlocks<WATCHED> {
 /// The Rust half. `WATCHED`: what the instruction has touched is looked at. `vectors`: where xmm0-15 are saved. True: the program executes its own instruction, which stands at the frame's return address.
 pub extern "C" fn on_string<const WATCHED: bool>(frame: &mut Frame, vectors: u64) -> bool {
     tags::count(Counter::StringCalls);
-    faults::note_pc(frame.return_address);
     let mut desc = frame.args[0] as u32;
     if process::nodes() == 1 && !user_handlers::is_active() {
         if let Some(instruction) = instruction_of(frame.return_address) {
@@ -98,7 +96,7 @@ pub extern "C" fn on_string<const WATCHED: bool>(frame: &mut Frame, vectors: u64
         rdi: frame.gpr[RDI],
         rflags: frame.rflags,
     };
-    goes_on::note(frame, 8);
+    note_for_handlers(frame, 8);
     let noted = process::nodes() > 1 || owner::is_own_thread();
     let before = regs;
     let mut blocks = NodeBlocks::<WATCHED> { frame: &raw mut *frame, vectors, noted };

@@ -15,13 +15,18 @@ use crate::process::tags::{accessible, detached};
 /// Makes a range accessible; on return every block of it allows the access.
 /// `masked`: bytes outside allocated shared memory are not an error.
 pub fn require(addr: u64, bytes: u64, store: bool, masked: bool) {
+    require_noting(addr, bytes, store, masked, || ());
+}
+
+/// [`require`]. `note` comes first, where the program has handlers that may run here.
+pub fn require_noting(addr: u64, bytes: u64, store: bool, masked: bool, note: impl FnOnce()) {
     if detached() {
         if !accessible(addr, bytes, store) && !masked {
             refuse_in_child(addr);
         }
         return;
     }
-    process::miss(addr, bytes, store, masked);
+    process::miss_noting(addr, bytes, store, masked, note);
 }
 
 /// Makes all lanes accessible at once.

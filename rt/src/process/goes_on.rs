@@ -1,27 +1,18 @@
 //! Where the program goes on when a stub has called a gate.
 //!
-//! Purpose: no frame describes stubs, so unwinders would stop there. While the program's handlers run, gates lead them past it. Input: a gate's frame.
+//! Purpose: no frame describes stubs, so unwinders would stop there. Where handlers may run, gates lead them past it. Input: a gate's frame.
 //! Output: the program's instruction that comes next, and its rsp, in the frame. **Invariant**: what is not known is not skipped: unwinders stop there.
 //!
 //! Source: `rewriter/SEQUENCES.md` (what stands behind the call of a gate).
 
-use crate::node::user_handlers;
 use crate::process::frame::Frame;
 use blizzard_contract::{GATE_GROUP, GATE_MISS, GATE_STRING, GATE_VSIB};
 
 /// More instructions than there are behind any gate.
 const LONGEST: usize = 24;
 
-/// Leads unwinders past the stub that has called a gate, which takes `popped` bytes of arguments. Only handlers of `tempest.h` run inside of gates.
-#[inline]
-pub fn note(frame: &mut Frame, popped: u64) {
-    if user_handlers::is_active() {
-        lead(frame, popped);
-    }
-}
-
-#[inline(never)]
-fn lead(frame: &mut Frame, popped: u64) {
+/// Leads unwinders past the stub that has called a gate, which takes `popped` bytes of arguments.
+pub fn lead(frame: &mut Frame, popped: u64) {
     // SAFETY: the stub's code follows its call, and its stack lies behind the arguments.
     let (at, rsp) = unsafe { goes_on(frame.return_address, frame.callers_stack() + popped) };
     frame.lead_to(at, rsp);

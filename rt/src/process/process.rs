@@ -450,10 +450,16 @@ fn is_several() -> bool {
 
 /// Returns when every block of the range allows the access. `masked`: blocks of memory that was never allocated do not matter.
 pub fn miss(addr: u64, bytes: u64, store: bool, masked: bool) {
-    if let Some(user) = user_handlers::active()
-        && (user.miss)(&[Lane { addr, bytes, store, masked }])
-    {
-        return;
+    miss_noting(addr, bytes, store, masked, || ());
+}
+
+/// [`miss`]. `note` comes first, where the program has handlers that may run here.
+pub fn miss_noting(addr: u64, bytes: u64, store: bool, masked: bool, note: impl FnOnce()) {
+    if let Some(user) = user_handlers::active() {
+        note();
+        if (user.miss)(&[Lane { addr, bytes, store, masked }]) {
+            return;
+        }
     }
     if !is_several() {
         return;

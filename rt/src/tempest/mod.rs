@@ -14,11 +14,11 @@ pub mod owner;
 // The program's registers, kept while its handlers run.
 pub mod saved_state;
 
-// Calls of handlers.
-pub mod invocation;
-
 // Exceptions of handlers end there.
 pub mod exceptions;
+
+// Calls of handlers.
+pub mod invocation;
 
 // Sections 3.1 and 3.2.
 pub mod pages;

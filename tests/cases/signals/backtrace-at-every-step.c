@@ -26,7 +26,7 @@ static void step(int number) {
 }
 
 /* The trap flag is set and cleared in the interrupted context, so that no code of this file has to touch it. The signal comes from an
- * instruction that programs may not execute: a system call would take the steps through the runtime, which has no frames. */
+ * instruction that programs may not execute: a system call would take the steps through the runtime, whose frames hold at calls. */
 static void toggle(int number, siginfo_t *info, void *context) {
     ucontext_t *c = context;
     c->uc_mcontext.gregs[REG_EFL] ^= 0x100;

@@ -42,7 +42,7 @@ struct Piece {
 #[derive(Default)]
 struct Mapped {
     pieces: Vec<Piece>,
-    /// For debuggers alone: programs do not unwind through the runtime.
+    /// For debuggers alone: programs are led past stubs.
     stubs: Vec<Piece>,
     gcc_except_table: Vec<u8>,
     report: FramesReport,

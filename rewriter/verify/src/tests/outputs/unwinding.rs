@@ -8,6 +8,7 @@ use crate::Audit;
 use crate::Unwinding;
 use crate::decode::decoder;
 use crate::decode::effects::Flow;
+use crate::file::eh_frame_hdr::{HEAD_BYTES, ROW_BYTES};
 use crate::file::frames::Fde;
 use crate::file::module::Module;
 use crate::judge::old_code::original::Original;
@@ -281,6 +282,33 @@ int main(int n, char **v) {
     gives_up(table);
 }
 "#;
+
+/// The search table leads to the runtime's frames, and where a row of theirs is another, the audit and the judge of changed bytes see it.
+#[test]
+#[ignore = "needs g++: run by tests/of_the_library.rs"]
+fn a_wrong_row_for_the_runtime_is_found() {
+    let s = Subject::new("rows", compiled("c++", "p.cpp", ENDS, &["-O2"]), false, 0);
+    let frames = Frames::of(&s);
+    let unwinding = Unwinding::of(&s.output).expect("a rewritten file");
+    let m = Module::read(&s.output, s.name).expect("read module");
+    let runtime = m.runtime_frames().expect("the runtime has frames").list;
+    assert!(runtime.len() > 100, "{} frames", runtime.len());
+    let index = m.index.as_ref().expect("a search table");
+    let table = offset(&m, &s.output, index.va);
+    for f in runtime.iter().step_by(97).chain(runtime.last()) {
+        let k = index.rows.iter().position(|r| *r == (f.from, f.record)).expect("a row for each");
+        let row = table + HEAD_BYTES + ROW_BYTES * k;
+        // Code and record of the row in front; code that begins elsewhere.
+        let before = &s.output[row - ROW_BYTES..row];
+        for (at, other) in [(0, &before[..4]), (4, &before[4..]), (0, &(word(&s.output, row) + 1).to_le_bytes()[..])] {
+            let mut mutant = s.output.clone();
+            mutant[row + at..row + at + 4].copy_from_slice(other);
+            let why = frames.finds(&mutant).expect("found");
+            assert!(why.starts_with("it leads to"), "{why}");
+            assert_eq!(unwinding.harmless(&mutant, row + at), None);
+        }
+    }
+}
 
 /// Where the byte at `va` stands in the file that `m` was read from.
 fn offset(m: &Module, file: &[u8], va: u64) -> usize {

@@ -176,7 +176,7 @@ fn handlers_of_libraries_have_names() {
     let mut libraries = vec![library.display().to_string(), format!("-Wl,-rpath,{}", dir.display())];
     libraries.extend(tool::config("--libs").unwrap());
     // The library uses the interface of the program.
-    compiled("library.c", &["-O2", "-rdynamic"], libraries, &program);
+    compiled("library/program.c", &["-O2", "-rdynamic"], libraries, &program);
     for nodes in ["1", "3"] {
         expect_ok(nodes, &launch(&program, nodes, &[], &[]));
     }

@@ -199,6 +199,8 @@ fn finds_every_changed_byte_of_the_frame_tables_that_matters() {
         let parts: Vec<Range<usize>> = unwinding.parts();
         assert!(parts.len() >= 4, "{}: {parts:?}", s.name);
         for part in parts {
+            // Places in one part do not depend on the lengths of others: each runtime has another number of frames.
+            let mut numbers = Numbers(numbers.next(usize::MAX) as u64 | 1);
             let (mut own_found, mut harmless) = (0, BTreeMap::new());
             let all: Vec<usize> = match part.len() <= s.each {
                 true => part.clone().collect(),

@@ -1,5 +1,5 @@
 /* Sends messages to a handler of `library/handlers.c`. */
-#include "check.h"
+#include "../check.h"
 
 extern volatile int got;
 extern void counted(TPPI_NodeId src, int size);

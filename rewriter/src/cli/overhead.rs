@@ -69,6 +69,9 @@ pub struct OverheadCommand {
     /// Also guarded with every access tested: what it costs if all data are shared
     #[arg(long)]
     shared: bool,
+    /// Count exactly what this form executes
+    #[arg(long, value_name = "FORM", default_value = "all-polls", conflicts_with = "no_counts")]
+    counts_of: Variant,
     /// Measure times only
     #[arg(long)]
     no_counts: bool,
@@ -89,6 +92,10 @@ impl OverheadCommand {
         }
         if let Some(path) = &self.html {
             refuse_bad_path(path)?;
+        }
+        if self.counts_of == Variant::Original {
+            return Err(Error::new("--counts-of original: nothing was inserted there")
+                .help("all-polls, guarded, shared, relocated"));
         }
         let variants = self.chosen();
         let mut programs = Vec::new();
@@ -111,9 +118,7 @@ impl OverheadCommand {
         let shown = name.display().to_string();
         let counting = match self.no_counts {
             true => None,
-            false => {
-                Some(self.prepare_with(&input, Variant::AllPolls, Options { blocks: true, ..Options::tests() })?.0)
-            }
+            false => Some(self.prepare_with(&input, self.counts_of, Options { blocks: true, ..Options::tests() })?.0),
         };
         let own = std::iter::once("blizzard".to_owned());
         let line: Vec<String> = own.chain(words(&std::env::args_os().skip(1).collect::<Vec<_>>())).collect();
@@ -123,7 +128,15 @@ impl OverheadCommand {
         let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
         let added = counted.as_ref().map(hot_spots::counts);
         let (counts, files) = added.map_or((None, None), |(counts, files)| (Some(counts), Some(files)));
-        let report = OverheadReport { program: shown, args: words(args), setting, code_bytes: sizes, timing, counts };
+        let report = OverheadReport {
+            program: shown,
+            args: words(args),
+            setting,
+            code_bytes: sizes,
+            timing,
+            counts_of: self.counts_of,
+            counts,
+        };
         if let Some(path) = &self.html {
             let page = html::page(&report, counted.as_ref().zip(files.as_ref()));
             write_report(path, page.as_bytes())

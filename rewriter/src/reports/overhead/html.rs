@@ -117,7 +117,7 @@ fn write(out: &mut String, report: &OverheadReport, counted: Option<(&Counted, &
     times(out, report)?;
     if let Some(counts) = &report.counts {
         stacked(out, counts)?;
-        executed(out, counts)?;
+        executed(out, report.counts_of, counts)?;
         if let Some((counted, files)) = counted {
             listings(out, counts, counted, files)?;
         }
@@ -187,11 +187,12 @@ fn times(out: &mut String, report: &OverheadReport) -> fmt::Result {
     Ok(())
 }
 
-fn executed(out: &mut String, counts: &AllCounts) -> fmt::Result {
+fn executed(out: &mut String, of: Variant, counts: &AllCounts) -> fmt::Result {
     writeln!(
         out,
-        "<h2>Executed</h2><p>Exact counts of one run with all checks and polls, libraries included: <b>{}</b> instructions of the program, \
+        "<h2>Executed</h2><p>Exact counts of one run of the form <i>{}</i>, libraries included: <b>{}</b> instructions of the program, \
          <b>{}</b> inserted; {} accesses of memory, {} checks, {} polls.</p>",
+        of.name(),
         grouped(counts.instructions),
         grouped(counts.inserted),
         grouped(counts.accesses),

@@ -5,7 +5,7 @@
 use crate::reports::overhead::hot_spots::{AllCounts, HotSpot};
 use crate::reports::overhead::measure::Timing;
 use crate::reports::overhead::report::OverheadReport;
-use crate::reports::overhead::variants::Spread;
+use crate::reports::overhead::variants::{Spread, Variant};
 use std::fmt::Write;
 
 /// The report as a table.
@@ -41,7 +41,7 @@ pub fn text(report: &OverheadReport) -> String {
     }
     if let Some(counts) = &report.counts {
         line(&mut out, format_args!(""));
-        executed(&mut out, counts);
+        executed(&mut out, report.counts_of, counts);
         for (title, places) in [("functions", &counts.functions), ("loops", &counts.loops)] {
             line(&mut out, format_args!(""));
             most(&mut out, title, places, counts.inserted);
@@ -64,11 +64,12 @@ pub(super) fn seconds_text(seconds: f64, timing: &Timing) -> String {
 }
 
 /// What was executed, by kind.
-fn executed(out: &mut String, counts: &AllCounts) {
+fn executed(out: &mut String, of: Variant, counts: &AllCounts) {
     let row = |out: &mut String, name: &str, sites: String, times: u64, inserted: String| {
         line(out, format_args!("{name:<32} {sites:>9} {:>18} {inserted:>18}", grouped(times)));
     };
-    line(out, format_args!("{:<32} {:>9} {:>18} {:>18}", "executed (exact counts)", "places", "times", "inserted"));
+    let title = format!("executed by \"{}\"", of.name());
+    line(out, format_args!("{title:<32} {:>9} {:>18} {:>18}", "places", "times", "inserted"));
     row(out, "instructions of the program", String::new(), counts.instructions, grouped(counts.inserted));
     for (class, e) in counts.dearest_first() {
         let inserted = if e.inserted > 0 { grouped(e.inserted) } else { String::new() };

@@ -3,6 +3,7 @@
 //! Input: the timing, sizes of code, counts. Output: a [`OverheadReport`], which [`crate::reports::overhead::render`] and [`crate::reports::overhead::html`] show
 //! to people.
 
+use crate::reports::overhead::variants::Variant;
 use crate::reports::overhead::{hot_spots, measure, setting};
 use serde::Serialize;
 
@@ -24,6 +25,7 @@ pub struct OverheadReport {
     pub timing: measure::Timing,
     /// In the order of the variants.
     pub code_bytes: Vec<CodeSize>,
-    /// Of the variant with all checks and polls.
+    /// The variant that was counted.
+    pub counts_of: Variant,
     pub counts: Option<hot_spots::AllCounts>,
 }

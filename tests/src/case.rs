@@ -196,14 +196,21 @@ impl Case {
             }
         }
         let shared = if several { &self.directives.shared[..] } else { &[] };
-        for nodes in shared {
+        for (which, nodes) in shared.iter().enumerate() {
             let result = work.sub(&format!("{number}/shared")).and_then(|folder| {
                 let program = folder.join("prog");
                 self.compile(config, &program, true)?;
                 let alone = self.run_original(&program)?;
                 let output = folder.join("prog.blz");
                 rewritten(&program, &output, Mode::TESTS)?;
-                self.compare_nodes(&output, *nodes, runs, &alone)
+                self.compare_nodes(&output, *nodes, runs, &alone)?;
+                if (number, which) == (0, 0) && !self.directives.tests_only && !self.directives.guarded_alone {
+                    let output = folder.join("guarded.blz");
+                    rewritten(&program, &output, Mode::GUARD)?;
+                    let result = self.compare_nodes(&output, *nodes, NodeRuns::OneProtocol, &alone);
+                    result.map_err(|e| format!("guarded: {e}"))?;
+                }
+                Ok(())
             });
             if let Err(e) = result {
                 fail(&format!("shared on {nodes} nodes"), e);
@@ -329,11 +336,15 @@ impl Case {
             let outcome = run(&mut self.command(output, arguments), &d.stdin, self.limit())?;
             self.compare(&outcome, original, (output, program))?;
         }
-        let nodes = match mode {
-            Mode::TESTS if runs != NodeRuns::None => [&[1], &d.nodes[..]].concat(),
-            Mode::TESTS => vec![1],
-            Mode::GUARD => d.guarded_nodes.clone(),
-            _ => vec![],
+        let (nodes, runs) = match mode {
+            Mode::TESTS if runs != NodeRuns::None => ([&[1], &d.nodes[..]].concat(), runs),
+            Mode::TESTS => (vec![1], runs),
+            Mode::GUARD if d.guarded_alone => (vec![], runs),
+            Mode::GUARD if d.guarded_nodes.is_empty() => {
+                (d.nodes.iter().copied().filter(|&nodes| nodes > 1).min().into_iter().collect(), NodeRuns::OneProtocol)
+            }
+            Mode::GUARD => (d.guarded_nodes.clone(), runs),
+            _ => (vec![], runs),
         };
         for nodes in nodes {
             self.compare_nodes(output, nodes, runs, originals).map_err(|e| format!("run -n {nodes}: {e}"))?;

@@ -440,6 +440,44 @@ fn what_was_learnt_is_shown_and_leads_to_equal_files() {
     assert!(faults(&stats) < 12, "{}", faults(&stats));
 }
 
+/// What was known before the run cannot be learnt by it again: the file has that, too.
+#[test]
+fn a_file_has_what_earlier_runs_have_learnt() {
+    let learner = Learner::new(SOURCE);
+    for _ in 0..3 {
+        learner.run(&[]);
+    }
+    let (knowledge, to, stats) = (learner.at("k"), learner.at("learnt"), learner.at("s"));
+    let file = knowledge.to_str().unwrap();
+    // Nobody says on how many nodes: two.
+    let said = learner.blizzard(&["learn", "--no-libraries", "-o", file, "--", learner.program()]);
+    let said = said.success().unwrap().stderr_text();
+    assert!(said.contains("learnt: ") && !said.contains("on one node"), "{said}");
+    let shown =
+        |option: &str| learner.blizzard(&["inspect", option, learner.program()]).success().unwrap().stdout_text();
+    assert_eq!(shown(&format!("--learnt={file}")), shown("--learnt"));
+    assert!(shown("--learnt").contains("fill"), "{}", shown("--learnt"));
+    // The output is as good as what the cache leads to.
+    let to = to.to_str().unwrap();
+    let rewrite = ["rewrite", "--access", "guard", "--no-libraries", "--learnt", file, "-o", to, learner.program()];
+    learner.blizzard(&rewrite).success().unwrap();
+    let words = ["run", "-n", "2", "--no-libraries", "--stats", stats.to_str().unwrap(), "--", to];
+    learner.blizzard(&words).success().unwrap();
+    assert!(faults(&stats) < 6, "{}", faults(&stats));
+    // Once more: nothing is counted twice.
+    let before = fs::read_to_string(file).unwrap();
+    learner.blizzard(&["learn", "-n", "1", "--no-libraries", "-o", file, "--", learner.program()]).success().unwrap();
+    assert_eq!(fs::read_to_string(file).unwrap(), before);
+}
+
+#[test]
+fn on_one_node_nothing_is_learnt_and_that_is_said() {
+    let learner = Learner::new(SOURCE);
+    let outcome = learner.blizzard(&["learn", "-n", "1", "--no-libraries", "--", learner.program()]).success().unwrap();
+    let said = outcome.stderr_text();
+    assert!(said.contains("on one node no access faults") && said.contains("help: use -n 2"), "{said}");
+}
+
 #[test]
 fn a_wrong_file_is_refused_and_nothing_is_written() {
     let learner = Learner::new(SOURCE);

@@ -172,6 +172,16 @@ impl Knowledge {
         *count = count.saturating_add(faults);
     }
 
+    /// Knows all that another one knows: of each access the larger number of faults. For what may have been counted by both.
+    pub fn include(&mut self, other: &Knowledge) {
+        for (object, sites) in other.all() {
+            for (at, faults) in sites.all() {
+                let known = self.of(object).faults.get(&at).copied().unwrap_or(0);
+                self.add(object, &sites.name, at, faults.saturating_sub(known));
+            }
+        }
+    }
+
     /// Adds all of another one.
     pub fn merge(&mut self, other: &Knowledge) {
         for (object, sites) in other.all() {
@@ -207,6 +217,15 @@ mod tests {
         let sites = knowledge.of(Object([0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77]));
         assert_eq!(sites.all().collect::<Vec<_>>(), [(Vaddr(0x1a40), 3), (Vaddr(0x1a4c), 1)]);
         assert!(knowledge.of(Object([9; 8])).is_empty());
+    }
+
+    #[test]
+    fn what_both_have_counted_is_included_once() {
+        let mut known = parse("blizzard-learnt 1\nobject 0011223344556677 em3d\n1a40 9\n1a4c 1\n").unwrap();
+        known.include(&parse(TEXT).unwrap());
+        let sites = known.of(Object([0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77]));
+        assert_eq!(sites.all().collect::<Vec<_>>(), [(Vaddr(0x1a40), 9), (Vaddr(0x1a4c), 1)]);
+        assert_eq!(known.of(Object([0xff, 0, 0, 0, 0, 0, 0, 0])).all().collect::<Vec<_>>(), [(Vaddr(0x20), u64::MAX)]);
     }
 
     #[test]

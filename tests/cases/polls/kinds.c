@@ -68,10 +68,10 @@ void back_from_library(Word *word) {
     if (!*word) between(word);
 }
 
-/* Of the others, in a round of its own: the time of node 0's store, which each of them must let go. */
+/* Of the others, in a round of its own: the time of node 0's store, which each of them must let go. Other work of the machine makes rounds late, but not all of many. */
 static int64_t answered_in(Loop *loop, Word *word) {
     int64_t least = INT64_MAX;
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 3 || (k < 100 && least >= LATE_LIMIT_NS); k++) {
         if (bz_node() == 0) *word = 0;
         bz_barrier();
         if (*word) abort(); /* every node has a copy */
@@ -85,7 +85,7 @@ static int64_t answered_in(Loop *loop, Word *word) {
         } else {
             loop(word);
         }
-        bz_barrier();
+        least = bz_reduce_min_i64(least);
     }
     return least;
 }

@@ -147,6 +147,9 @@ impl RunCommand {
             return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
         }
+        if learn.is_some() && self.nodes == 1 {
+            messages::note("on one node no access faults, so nothing is learnt\n  help: use -n 2, or leave out -n");
+        }
         if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
             let unseen =
                 if flags.guard { "system calls are not seen" } else { "accesses to shared memory are not checked" };
@@ -407,6 +410,8 @@ fn keep_learnt(
             Err(e) => return Err(failed(e)),
         };
         all.merge(&learnt);
+        // What earlier runs have learnt has tests already: this one could not learn it.
+        all.include(&known);
         write_report(file, all.text().as_bytes()).map_err(failed)?;
     }
     let files = original.map(|path| learnt::files(&path)).transpose()?.unwrap_or_default();

@@ -275,14 +275,14 @@ pub unsafe fn changed(call: &Call) -> Option<CallOutcome> {
     replace_timeout(call, scratch, &mut new);
     let pending = stubs::DONE_BEFORE.load(Ordering::Relaxed);
     scratch.partial = scratch.going_on(Place::of(call), args, pending);
-    let Some(Partial { done, .. }) = scratch.partial else { return run_changed(args, &new, 0) };
+    let Some(Partial { done, .. }) = scratch.partial else { return run_changed(Stub::Changed, args, &new, 0) };
     // SAFETY: passed on from the caller.
     let rest = unsafe { given::kernel_arguments(call.row, call.nr, &transfers::rest(call.row, args, done)) };
-    run_changed(args, &rest, done)
+    run_changed(Stub::Changed, args, &rest, done)
 }
 
 /// Makes a call with other arguments than the program's, if they are. `done`: bytes that have been transferred.
-fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<CallOutcome> {
+fn run_changed(stub: Stub, args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<CallOutcome> {
     if new == args {
         return None;
     }
@@ -291,7 +291,17 @@ fn run_changed(args: &[u64; 6], new: &[u64; 6], done: u64) -> Option<CallOutcome
     for (word, value) in stubs::NEW_ARGUMENTS.iter().zip(*new) {
         word.store(value, Ordering::Relaxed);
     }
-    Some(CallOutcome::Run(Stub::Changed, *args, 0))
+    Some(CallOutcome::Run(stub, *args, 0))
+}
+
+/// [`changed`] for a child of `vfork`: nothing is replaced but addresses that the kernel has elsewhere.
+///
+/// # Safety
+/// As [`changed`].
+pub unsafe fn changed_in_child(call: &Call) -> Option<CallOutcome> {
+    // SAFETY: passed on from the caller.
+    let new = unsafe { call.kernel_arguments() };
+    run_changed(Stub::Child, &call.args, &new, 0)
 }
 
 /// [`changed`] for a run of one node: no call is taken back.
@@ -303,7 +313,7 @@ pub unsafe fn changed_alone(call: &Call, reserved: u64) -> Option<CallOutcome> {
     let mut new = unsafe { call.kernel_arguments() };
     // SAFETY: see `SCRATCH`: the gate is inside; the rest is passed on from the caller.
     unsafe { replace_mask(call, &mut *SCRATCH.get(), &mut new, reserved) };
-    run_changed(&call.args, &new, 0)
+    run_changed(Stub::Changed, &call.args, &new, 0)
 }
 
 /// Calls that replace the signal mask while they wait get a copy of the program's without the reserved signals.

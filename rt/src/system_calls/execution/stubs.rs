@@ -193,6 +193,20 @@ core::arch::global_asm!(
     ".cfi_def_cfa rsp, 136",
     "ret 128",
     ".cfi_endproc",
+    // The same in a child of vfork. It goes back to nothing: what is put off waits for the next call.
+    named!("stub_child"),
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_register rip, rcx",
+    "lea rsp, [rsp - 128]",
+    ".cfi_def_cfa rsp, 128",
+    named!("stub_child_push"),
+    "push rcx",
+    ".cfi_def_cfa rsp, 136",
+    ".cfi_offset rip, -136",
+    named!("stub_child_go"),
+    "jmp blizzard_stub_changed_save",
+    ".cfi_endproc",
     // The program's own `syscall`, in a run that dispatches nothing: for calls whose child continues on another stack.
     named!("stub_own"),
     "mov r11, rcx",
@@ -311,6 +325,9 @@ unsafe extern "C" {
     static blizzard_stub_changed_after: u8;
     static blizzard_stub_changed_final: u8;
     static blizzard_stub_changed_given: u8;
+    static blizzard_stub_child: u8;
+    static blizzard_stub_child_push: u8;
+    static blizzard_stub_child_go: u8;
     static blizzard_stub_own: u8;
     static blizzard_stub_own_look: u8;
     static blizzard_stub_own_go: u8;
@@ -331,6 +348,8 @@ unsafe extern "C" {
 pub enum Stub {
     Plain,
     Changed,
+    /// The changed stub in a child of `vfork`.
+    Child,
     Own,
     Mask,
     Pselect,
@@ -347,6 +366,7 @@ impl Stub {
         let at = match self {
             Stub::Plain => &raw const blizzard_stub_plain,
             Stub::Changed => &raw const blizzard_stub_changed,
+            Stub::Child => &raw const blizzard_stub_child,
             Stub::Own => &raw const blizzard_stub_own,
             Stub::Mask => &raw const blizzard_stub_mask,
             Stub::Pselect => &raw const blizzard_stub_pselect,
@@ -373,16 +393,24 @@ pub enum CallStage {
     After,
 }
 
-/// Where a context stopped in the plain, the changed, the own or the vfork stub; `None` anywhere else, and where the result is on its way to the program.
+/// Where a context stopped in the plain, the changed, the child's, the own or the vfork stub; `None` anywhere else, and where the result is on its way to the program.
 pub fn stage(rip: u64) -> Option<CallStage> {
     let at = |label: &u8| label as *const u8 as u64;
     // SAFETY: labels of the stubs; only their addresses are used.
     let (starts, calls, afters) = unsafe {
         (
-            [&blizzard_stub_plain, &blizzard_stub_changed, &blizzard_stub_own, &blizzard_stub_vfork].map(at),
+            [
+                &blizzard_stub_plain,
+                &blizzard_stub_changed,
+                &blizzard_stub_child,
+                &blizzard_stub_own,
+                &blizzard_stub_vfork,
+            ]
+            .map(at),
             [
                 &blizzard_stub_plain_syscall,
                 &blizzard_stub_changed_syscall,
+                &blizzard_stub_child_go,
                 &blizzard_stub_own_jump,
                 &blizzard_stub_vfork_syscall,
             ]
@@ -422,7 +450,17 @@ pub unsafe fn rewind(context: &mut Ucontext) {
     let is = |label: *const u8| rip == label as u64;
     let own = (&raw const blizzard_stub_own_look as u64..=&raw const blizzard_stub_own_jump as u64).contains(&rip);
     let vfork = (&raw const blizzard_stub_vfork as u64..=&raw const blizzard_stub_vfork_syscall as u64).contains(&rip);
-    let starts = [&raw const blizzard_stub_plain, &raw const blizzard_stub_changed, &raw const blizzard_stub_own];
+    let starts = [
+        &raw const blizzard_stub_plain,
+        &raw const blizzard_stub_changed,
+        &raw const blizzard_stub_child,
+        &raw const blizzard_stub_own,
+    ];
+    let pushes = [
+        &raw const blizzard_stub_plain_push,
+        &raw const blizzard_stub_changed_push,
+        &raw const blizzard_stub_child_push,
+    ];
     let frame = if vfork {
         // Whether the kernel wants to restart the call does not matter: then r11 is lost.
         g[REG_RCX] = VFORK_RETURN.load(Ordering::Relaxed);
@@ -432,7 +470,7 @@ pub unsafe fn rewind(context: &mut Ucontext) {
     } else if own {
         g[REG_RCX] = g[REG_R11] + if is(&raw const blizzard_stub_own_jump) { SYSCALL_BYTES } else { 0 };
         None
-    } else if is(&raw const blizzard_stub_plain_push) || is(&raw const blizzard_stub_changed_push) {
+    } else if pushes.into_iter().any(is) {
         g[REG_RSP] = rsp + RED_ZONE;
         None
     } else if (&raw const blizzard_stub_changed_stores as u64..).contains(&rip)
@@ -456,7 +494,10 @@ pub unsafe fn rewind(context: &mut Ucontext) {
             unsafe { (at as *const u64).read() }
         }
     };
-    g[REG_RIP] = after.wrapping_add(BACK.load(Ordering::Relaxed));
+    // Calls of a child are not dispatched: it goes back to the sequence that enters the gate.
+    let in_child = situation::is_in_vfork_child();
+    let back = if in_child { contract::SYSCALL_SEQUENCE_BYTES.wrapping_neg() } else { BACK.load(Ordering::Relaxed) };
+    g[REG_RIP] = after.wrapping_add(back);
     if COPIED {
         // Of a call that starts a process the registers hold what the kernel was to be given.
         for register in [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9] {
@@ -604,6 +645,15 @@ mod tests {
             assert_eq!(rewound(label, pushed, 0), (pushed + 136, [0; 6]));
         }
         assert_eq!(rewound(&raw const blizzard_stub_changed_save, pushed, 0).0, pushed + 136);
+        for (label, rsp) in [
+            (&raw const blizzard_stub_child, 0x9000),
+            (&raw const blizzard_stub_child_push, 0x9000 - 128),
+            (&raw const blizzard_stub_child_go, pushed),
+        ] {
+            assert_eq!(stage(label as u64), Some(CallStage::Before));
+            let program = if rsp == pushed { pushed + 136 } else { 0x9000 };
+            assert_eq!(rewound(label, rsp, 0x5002).0, program);
+        }
         assert_eq!(rewound(&raw const blizzard_stub_changed_stores, low, 0), (pushed + 136, [0; 6]));
         for label in [
             &raw const blizzard_stub_changed_loads,

@@ -3,9 +3,10 @@
 //! | file | what |
 //! |---|---|
 //! | [`frame`] | the call in the registers that the gate saved |
-//! | [`own_memory`] | the call's memory is made accessible |
 //! | [`loading`] | calls by which code comes in |
 //! | [`own_file`] | what the program is told of its own file |
+//! | [`caller`] | where in the program a call comes from |
+//! | [`own_memory`] | the call's memory is made accessible |
 //! | [`shared_futex`] | futexes on shared memory |
 //! | [`processes`] | calls that start processes and threads |
 //! | [`returns`] | handlers that return |
@@ -19,11 +20,13 @@
 
 pub mod frame;
 
-pub mod own_memory;
-
 pub mod loading;
 
 pub mod own_file;
+
+pub mod caller;
+
+pub mod own_memory;
 
 pub mod shared_futex;
 

@@ -3,7 +3,7 @@
 //! Input: the call. Output: all that it touches is accessible, for as long as the kernel may use it.
 
 use crate::kernel::print;
-use crate::libraries::places::CodePlace;
+use crate::libraries::places::FunctionPlace;
 use crate::node::waiting::Entered;
 use crate::process::accesses;
 use crate::process::process;
@@ -12,6 +12,7 @@ use crate::system_calls::call_memory::{self, CallMemory};
 use crate::system_calls::execution::call::{Call, CallOutcome};
 use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off;
+use crate::system_calls::gate::caller;
 use crate::system_calls::table::memory;
 use crate::system_calls::table::row::GateAction;
 use crate::system_calls::table::visitor::{CallRange, Shared};
@@ -40,24 +41,25 @@ impl CallMemory for Own {
     }
 }
 
-/// Makes everything that the call touches in such memory accessible, all of it at once.
+/// Makes everything that the call touches in such memory accessible, all of it at once. `Some`: the call is not made, and has this outcome.
 ///
 /// # Safety
 /// As [`memory::visit`].
-pub unsafe fn acquire(call: &Call, shared: Shared) {
-    let mut unknown = None;
+pub unsafe fn acquire(call: &Call, shared: Shared) -> Option<CallOutcome> {
+    let mut refused = None;
     call_memory::make_accessible(&mut Own, |acquire| {
         // SAFETY: passed on from the caller; `acquire` makes each range accessible.
         match unsafe { memory::visit(call.row, call.nr, &call.args, shared, acquire) } {
-            // The kernel finds no memory there, and says so.
-            Err(unsupported) if cfg!(feature = "guard") && call.row.is_unknown() => unknown = Some(unsupported),
+            // The kernel would find no memory there.
+            Err(unsupported) if cfg!(feature = "guard") && !unsupported.is_kept => refused = Some(unsupported),
             Err(unsupported) => process::fail(format_args!("{unsupported}")),
             Ok(()) => {}
         }
     });
-    if let Some(unsupported) = unknown {
-        print::warning(format_args!("{unsupported}, at {}", CodePlace(call.rip)));
-    }
+    let unsupported = refused?;
+    let place = caller::of(call).unwrap_or(FunctionPlace { at: call.rip, original: None });
+    print::warning(format_args!("{unsupported}, at {place}: it gets EFAULT; give it private memory"));
+    Some(CallOutcome::error(libc::EFAULT))
 }
 
 /// Decides about a call until it can be made: `decide` prepares it, and prepares it again after messages were served.

@@ -3,23 +3,19 @@
 //! Input: the call. Output: the stub that makes it, whose child finds its way back.
 //! **Invariant**: with several nodes no thread starts, and no stack lies in shared memory.
 
-use crate::kernel::sys;
-use crate::libraries::modules::MODULES;
-use crate::libraries::places::{self, FunctionPlace};
 use crate::memory::access_control::program;
 use crate::process::accesses;
 use crate::process::creation;
 use crate::process::process;
 use crate::system_calls::execution::call::{Call, CallOutcome};
-use crate::system_calls::execution::given;
+use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{RED_ZONE, Stub, VFORK_RETURN};
-use crate::system_calls::gate::own_file;
+use crate::system_calls::gate::caller;
 use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::row::GateAction;
 use crate::system_calls::table::visitor::{Shared, keep_stack_out};
 use crate::tempest::owner;
-use core::fmt;
 use core::sync::atomic::Ordering;
 
 /// `vfork`, or `clone` like it: the child borrows memory, perhaps the stack, until it executes or exits; it takes no part in the run, and the parent waits.
@@ -51,11 +47,14 @@ pub fn clone(call: &Call) -> CallOutcome {
     let mut args = call.args;
     let has = |flag: i32| call.args[0] & flag as u32 as u64 != 0;
     if has(libc::CLONE_THREAD) || has(libc::CLONE_VM) && !has(libc::CLONE_VFORK) {
-        process::fail(format_args!(
-            "the program starts a second thread{}: in a run of several nodes each node has one thread\n  help: let the nodes share the work \
-             (bz_node and bz_nodes instead of thread numbers), or run it on one node, where it may have threads",
-            Starter(call)
-        ));
+        const REST: &str = "in a run of several nodes each node has one thread\n  help: let the nodes share the work (bz_node and bz_nodes instead of \
+                            thread numbers), or run it on one node, where it may have threads";
+        match caller::of(call) {
+            Some(place) => {
+                process::fail(format_args!("the program starts a second thread, started by {place}: {REST}"))
+            }
+            None => process::fail(format_args!("the program starts a second thread: {REST}")),
+        }
     }
     // Of a call that was taken back it may be the kernel's.
     let told = if COPIED { program::program_address(args[2]) } else { args[2] };
@@ -77,41 +76,6 @@ pub fn clone(call: &Call) -> CallOutcome {
     // SAFETY: the program passes the top of a stack for the child, which is free below.
     unsafe { (args[1] as *mut u64).write(call.rip) };
     forked(args)
-}
-
-/// Displays who has started a thread: the first caller on the stack that is no library's, nor of a standard library in the program, as far as the words there tell.
-struct Starter<'a>(&'a Call);
-
-/// Words of the stack that are looked at: the C library's frames are small.
-const LOOKED_AT: u64 = 512;
-
-impl fmt::Display for Starter<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = (0..LOOKED_AT).map(|k| self.0.rsp.wrapping_add(8 * k));
-        let words = words.map_while(|at| {
-            let mut word = [0; 8];
-            program::read(at, &mut word).ok().map(|_| u64::from_ne_bytes(word))
-        });
-        let mut callers = words.filter(|&word| MODULES.in_program(word) && follows_call(word)).peekable();
-        let Some(&first) = callers.peek() else { return Ok(()) };
-        let at = callers.find(|&at| !places::is_of_standard_library(at)).unwrap_or(first);
-        let original = own_file::path().zip(MODULES.old_of_program(at));
-        write!(f, ", started by {}", FunctionPlace { at, original })
-    }
-}
-
-/// Whether a call ends in front of `at`: near, direct, or through a register or memory (SDM volume 2, CALL).
-fn follows_call(at: u64) -> bool {
-    const LONGEST: usize = 8;
-    let mut code = [0; LONGEST];
-    if program::read(at.wrapping_sub(LONGEST as u64), &mut code).is_err() {
-        return false;
-    }
-    let is_indirect = |length: usize| {
-        let call = &code[LONGEST - length..];
-        call[0] == 0xff && call[1] >> 3 & 7 == 2
-    };
-    code[LONGEST - 5] == 0xe8 || (2..=7).any(is_indirect)
 }
 
 /// `clone3`, for which the C library then uses [`clone`]: who asks for a stack in shared memory is told here, too.
@@ -140,19 +104,18 @@ pub unsafe fn own(call: &Call) -> CallOutcome {
     CallOutcome::Run(Stub::Own, args, 0)
 }
 
-/// A call in a child of `vfork`: the program makes it. Where the kernel is given something else, the runtime does, if no other process may come out of it.
+/// A call in a child of `vfork`: the program makes it. Where the kernel is given something else a stub does, if no other process may come out of it: a
+/// signal that interrupts the call is delivered at once, with the mask that the call sets while it waits.
 ///
 /// # Safety
 /// As [`own`].
 pub unsafe fn in_vfork_child(call: &Call) -> CallOutcome {
-    // SAFETY: passed on from the caller.
-    let args = unsafe { call.kernel_arguments() };
-    let forks = matches!(call.row.several, GateAction::Clone | GateAction::RefuseClone(_));
-    if args == call.args || forks {
-        return CallOutcome::Run(Stub::Own, args, 0);
+    if matches!(call.row.several, GateAction::Clone | GateAction::RefuseClone(_)) {
+        // SAFETY: passed on from the caller.
+        return CallOutcome::Run(Stub::Own, unsafe { call.kernel_arguments() }, 0);
     }
-    // SAFETY: the program's call, with its own memory at the kernel's addresses.
-    CallOutcome::Done(unsafe { given::give_back(sys::raw(call.nr, args)) })
+    // SAFETY: passed on from the caller.
+    unsafe { interruptions::changed_in_child(call) }.unwrap_or(CallOutcome::Run(Stub::Own, call.args, 0))
 }
 
 /// Notes that a `clone` or `clone3` makes a thread, if it does.

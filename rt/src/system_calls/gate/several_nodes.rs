@@ -23,6 +23,7 @@ use crate::system_calls::execution::interruptions;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::signal_sets::{BLOCK_ALL, RESERVED, UNBLOCKED, bit};
 use crate::system_calls::execution::situation;
+use crate::system_calls::execution::stubs::Stub;
 use crate::system_calls::gate::{alike, frame, one_node, own_memory, processes, returns, shared_futex};
 use crate::system_calls::signals::{calls, dying, safe_points, sent};
 use crate::system_calls::table::row::GateAction;
@@ -38,8 +39,8 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
         safe_points::in_vfork_child();
         // SAFETY: the program's own call.
         return match unsafe { in_vfork_child(&call) } {
-            CallOutcome::Done(result) => frame::finish(frame, CallOutcome::Done(result)),
-            CallOutcome::Run(_, args, _) => frame::own_syscall(frame, args),
+            CallOutcome::Run(Stub::Own, args, _) => frame::own_syscall(frame, args),
+            outcome => frame::finish(frame, outcome),
         };
     }
     if tags::detached() {
@@ -72,13 +73,15 @@ pub extern "C" fn on_syscall(frame: &mut Frame) {
 }
 
 /// A child of `vfork`. The kernel reads and writes the borrowed memory as it would for the node, which waits until the child is gone: nobody else runs the
-/// protocol meanwhile, and nothing does between here and the call. What becomes of the call; the stub is the program's own `syscall`.
+/// protocol meanwhile, and nothing does between here and the call. What becomes of the call: [`Stub::Own`] is the program's own `syscall`.
 ///
 /// # Safety
 /// The program's call.
 unsafe fn in_vfork_child(call: &Call) -> CallOutcome {
     // SAFETY: passed on from the caller.
-    unsafe { own_memory::acquire(call, Shared::Segment) };
+    if let Some(refused) = unsafe { own_memory::acquire(call, Shared::Segment) } {
+        return refused;
+    }
     match call.row.child {
         // SAFETY: the program's own call, its memory accessible.
         GateAction::SignalAction => return CallOutcome::Done(unsafe { calls::sigaction_in_child(call.args) }),
@@ -135,7 +138,9 @@ pub unsafe fn decide(call: &Call, mask: &mut u64) -> CallOutcome {
         _ => {}
     }
     // SAFETY: passed on from the caller.
-    unsafe { own_memory::acquire(call, Shared::Segment) };
+    if let Some(refused) = unsafe { own_memory::acquire(call, Shared::Segment) } {
+        return refused;
+    }
     let result = match call.row.several {
         // SAFETY: the program's pointers, accessible now.
         GateAction::SignalAction => Some(unsafe { calls::sigaction(args) }),

@@ -97,7 +97,9 @@ unsafe fn decide(call: &mut Call) -> CallOutcome {
         _ => {}
     }
     // SAFETY: passed on from the caller.
-    unsafe { own_memory::acquire(call, Shared::UserManaged) };
+    if let Some(refused) = unsafe { own_memory::acquire(call, Shared::UserManaged) } {
+        return refused;
+    }
     match call.row.tempest {
         GateAction::OwnSyscall | GateAction::NoteThread | GateAction::NoteThreadAt => {
             processes::note_thread(call);

@@ -46,13 +46,13 @@ impl Visitor<'_> {
             Layout::Prctl => self.prctl(command, i, addr),
             Layout::ArchPrctl => match command {
                 // Thread-local storage is reached without checks.
-                ARCH_SET_FS => self.keep_out(addr),
+                ARCH_SET_FS => self.keep_out_for_good(addr),
                 // Checks take it for zero.
                 ARCH_SET_GS => {
                     if addr == 0 {
                         Ok(addr)
                     } else {
-                        Err(LookStop::At(addr))
+                        Err(LookStop::Kept(addr))
                     }
                 }
                 option => self.listed(ARCH_PRCTLS, option, addr),

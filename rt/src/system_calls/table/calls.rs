@@ -4,7 +4,7 @@
 //! of the manual.
 
 use crate::system_calls::table::commands::{FCNTLS, MSGCTLS, SECCOMPS, SEMCTLS, SHMCTLS};
-use crate::system_calls::table::row::Arg::{self, In, Layout as L, Mapped, Never, Num, Out, Str, When};
+use crate::system_calls::table::row::Arg::{self, In, Kept, Layout as L, Mapped, Never, Num, Out, Str, When};
 use crate::system_calls::table::row::GateAction::{
     self, AllowCode, Clone, CopyMask, End, Execute, Fork, KeepAlternateStack, KeepDispatch, KeepLibraries,
     LeaveTrapBytes, Limits, LockWhenUsed, Make, MapCode, NoteThread, NoteThreadAt, OpenLibrary, OwnSyscall,
@@ -155,7 +155,7 @@ pub const CALLS: &[CallRow] = &[
     call!(53 socketpair, Num, Num, Num, Out(Bytes(8))),
     call!(54 setsockopt, Num, Num, Num, L(SetSockopt); command: Some(2)),
     call!(55 getsockopt, Num, Num, Num, L(GetSockopt), Out(Bytes(4)); command: Some(2)),
-    call!(56 clone, Num, Never, When(0, CLONE_TIDS, &Out(Bytes(4))), When(0, CLONE_CHILD_TIDS, &Never), When(0, CLONE_SETTLS, &Never); [Clone, NoteThread, NoteThread, Make]; waits: No, prompt: true),
+    call!(56 clone, Num, Kept, When(0, CLONE_TIDS, &Out(Bytes(4))), When(0, CLONE_CHILD_TIDS, &Kept), When(0, CLONE_SETTLS, &Kept); [Clone, NoteThread, NoteThread, Make]; waits: No, prompt: true),
     call!(57 fork; [Fork, Make, OwnSyscall, Make]; prompt: true),
     call!(58 vfork; [Vfork, Make, OwnSyscall, Make]),
     call!(59 execve, Str, L(Strings), L(Strings); [Execute(0), Execute(0), Execute(0), Execute(0)]; waits: No),
@@ -317,7 +317,7 @@ pub const CALLS: &[CallRow] = &[
     call!(215 epoll_wait_old),
     call!(216 remap_file_pages, PAGES),
     call!(217 getdents64, Num, Out(Int(2))),
-    call!(218 set_tid_address, Never),
+    call!(218 set_tid_address, Kept),
     call!(219 restart_syscall),
     call!(220 semtimedop, Num, In(Times(2, SEMBUF)), Num, In(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Timespec(3)),
     call!(221 fadvise64),
@@ -372,7 +372,7 @@ pub const CALLS: &[CallRow] = &[
     call!(270 pselect6, Num, Out(Bits(0)), Out(Bits(0)), Out(Bits(0)), Out(Bytes(TIMESPEC)), L(SigsetPair); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::Pair(5)),
     call!(271 ppoll, Out(Times(1, POLLFD)), Num, Out(Bytes(TIMESPEC)), In(By(4)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(3)),
     call!(272 unshare),
-    call!(273 set_robust_list, Never; prompt: true),
+    call!(273 set_robust_list, Kept; prompt: true),
     call!(274 get_robust_list, Num, Out(Bytes(8)), Out(Bytes(8))),
     call!(275 splice, Num, Out(Bytes(8)), Num, Out(Bytes(8))),
     call!(276 tee),

@@ -4,7 +4,7 @@
 //! call's number and arguments. Output: the ranges in the segment that it touches, through a visitor.
 //! **Invariants**
 //! * A call that is not in the table, or a pointer whose layout is not known, is an error as soon as the pointer leads into the segment; it is
-//!   never let through unchecked. Calls that take fewer arguments than six are in the table even if they take no pointer: what their
+//!   never let through unchecked. In guarded code that is the call's error, EFAULT, where the kernel's own would be ([`crate::system_calls::gate::own_memory`]). Calls that take fewer arguments than six are in the table even if they take no pointer: what their
 //!   unused registers hold means nothing.
 //! * Memory that the kernel would keep after the call (asynchronous transfers, robust lists, a new thread's stack) must not be
 //!   shared: it could lose its access at any time.
@@ -30,11 +30,13 @@ pub struct Unsupported {
     pub addr: u64,
     /// Of a call with commands.
     pub command: Option<u64>,
+    /// No error can be the call's result: see [`LookStop::Kept`].
+    pub is_kept: bool,
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unsupported { nr, argument, addr, command } = *self;
+        let Unsupported { nr, argument, addr, command, .. } = *self;
         write!(f, "system call {nr} ({})", row(nr).name)?;
         if let Some(command) = command {
             write!(f, ", command {command:#x},")?;
@@ -63,13 +65,14 @@ impl Visitor<'_> {
         Ok(match kind {
             Arg::Num => addr,
             Arg::Never => self.keep_out(addr)?,
+            Arg::Kept => self.keep_out_for_good(addr)?,
             Arg::Mapped(bytes, condition, bits) => {
                 // Without the flag it is a hint: the kernel finds another place.
                 let is_hint = bits != 0 && self.args[usize::from(condition)] & u64::from(bits) == 0;
                 if !is_hint {
-                    self.keep_out(addr)?;
+                    self.keep_out_for_good(addr)?;
                     if self.shared == Shared::Segment {
-                        keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(LookStop::At)?;
+                        keep_pages_out(addr, self.args[usize::from(bytes)]).map_err(LookStop::Kept)?;
                     }
                 }
                 addr
@@ -107,10 +110,13 @@ pub unsafe fn visit(
 ) -> Result<(), Unsupported> {
     let mut visitor = Visitor { row, args, shared, found: visit, given: None };
     for (argument, kind) in row.args.iter().enumerate() {
-        // A call that the kernel refuses may have been given access to more than it uses; no harm is done.
-        if let Err(LookStop::At(addr)) = visitor.argument(argument, *kind) {
-            return Err(Unsupported { nr, argument, addr, command: row.command(args) });
-        }
+        let (addr, is_kept) = match visitor.argument(argument, *kind) {
+            Err(LookStop::At(addr)) => (addr, false),
+            Err(LookStop::Kept(addr)) => (addr, true),
+            // A call that the kernel refuses may have been given access to more than it uses; no harm is done.
+            Ok(_) | Err(LookStop::Refused | LookStop::TooLarge) => continue,
+        };
+        return Err(Unsupported { nr, argument, addr, command: row.command(args), is_kept });
     }
     Ok(())
 }
@@ -138,7 +144,7 @@ pub unsafe fn kernel_arguments(
             // Whatever the pointer leads to, the kernel refuses it.
             Err(LookStop::Refused) => visitor.kernel(args[argument]),
             // A number, or no business of this look.
-            Err(LookStop::At(_)) => args[argument],
+            Err(LookStop::At(_) | LookStop::Kept(_)) => args[argument],
             Err(LookStop::TooLarge) => return Err(TooLarge { nr, argument }),
         };
     }

@@ -46,6 +46,8 @@ pub enum Arg {
     When(u8, u32, &'static Arg),
     /// Must not point into the segment.
     Never,
+    /// The same of what the kernel keeps: it takes any address.
+    Kept,
     /// Pages that the call maps, unmaps or changes, so many bytes as the argument with this index says; the third and fourth: only if that argument has one
     /// of the bits. None may be shared or the runtime's.
     Mapped(u8, u8, u32),
@@ -318,11 +320,6 @@ impl CallRow {
 
     /// A call that is not in the table: every argument must stay out of the segment.
     pub const UNKNOWN: CallRow = CallRow { args: [Arg::Never; 6], ..CallRow::PLAIN };
-
-    /// Whether the table has no row for the call.
-    pub fn is_unknown(&self) -> bool {
-        self.nr == CallRow::UNKNOWN.nr
-    }
 
     /// The command of a call with these arguments, as the kernel sees an `int`.
     pub fn command(&self, args: &[u64; 6]) -> Option<u64> {

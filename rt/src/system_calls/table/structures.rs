@@ -86,7 +86,8 @@ impl Visitor<'_> {
             Layout::FutexTimeout(operations) => {
                 Ok(if self.futex_is(operations) { self.put(addr, TIMESPEC.into(), false) } else { addr })
             }
-            Layout::FutexWord(operations) if self.futex_is(operations) => self.keep_out(addr),
+            // Sleepers would move to a word where nobody wakes them.
+            Layout::FutexWord(operations) if self.futex_is(operations) => self.keep_out_for_good(addr),
             Layout::FutexWord(_) => Ok(addr),
             by_command => self.by_command(i, by_command),
         }
@@ -205,7 +206,7 @@ impl Visitor<'_> {
             // The kernel would write frames there whenever a signal comes.
             let [stack, flags, _] = self.words::<3>(addr)?;
             if flags as i32 & libc::SS_DISABLE == 0 {
-                self.keep_out(stack)?;
+                self.keep_out_for_good(stack)?;
             }
         }
         Ok(self.kernel(addr))
@@ -262,14 +263,14 @@ impl Visitor<'_> {
         }
         // What the child will use is used when nobody looks.
         if has(libc::CLONE_CHILD_SETTID) || has(libc::CLONE_CHILD_CLEARTID) {
-            self.keep_out(child_tid)?;
+            self.keep_out_for_good(child_tid)?;
         }
         if has(libc::CLONE_SETTLS) {
-            self.keep_out(tls)?;
+            self.keep_out_for_good(tls)?;
         }
         let kernel = self.put(set_tid, set_tid_count.min(STRUCT_MAX) * 4, false);
         self.pointer(&mut arguments, 64, set_tid, kernel)?;
-        self.keep_out(stack)?;
+        self.keep_out_for_good(stack)?;
         Ok(self.end(&arguments))
     }
 

@@ -94,7 +94,7 @@ fn every_call_of_the_systems_headers_is_in_the_table() {
 /// A pointer that the gate prepares, and that may lead into shared memory.
 fn is_prepared(arg: Arg) -> bool {
     match arg {
-        Arg::Num | Arg::Never | Arg::Mapped(..) => false,
+        Arg::Num | Arg::Never | Arg::Kept | Arg::Mapped(..) => false,
         Arg::When(_, _, then) => is_prepared(*then),
         Arg::In(_) | Arg::Out(_) | Arg::Str | Arg::Layout(_) => true,
     }

@@ -30,6 +30,8 @@ pub enum LookStop {
     Refused,
     /// This pointer into the segment cannot be prepared.
     At(u64),
+    /// The same of one that the kernel would take without a look at what is there: no error of the kernel's fits.
+    Kept(u64),
     /// Structures that have to be copied have more bytes than copies can have.
     TooLarge,
 }
@@ -110,6 +112,11 @@ impl Visitor<'_> {
     /// Refuses a pointer into the segment.
     pub fn keep_out(&self, addr: u64) -> LookResult<u64> {
         if self.shared.holds(addr) { Err(LookStop::At(addr)) } else { Ok(addr) }
+    }
+
+    /// Refuses a pointer into the segment that the kernel would keep, or that a program counts on.
+    pub fn keep_out_for_good(&self, addr: u64) -> LookResult<u64> {
+        if self.shared.holds(addr) { Err(LookStop::Kept(addr)) } else { Ok(addr) }
     }
 
     /// The kernel reads these bytes, or with `store` writes them. What it is given.

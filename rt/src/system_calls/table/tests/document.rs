@@ -30,10 +30,15 @@ A call passes the gate (`PROCESS.md`, System calls). Its row says what the gate 
 
 Memory: *argument n* counts from 1. A dash is a number, a descriptor, or nothing.
 
-* **private** means: the argument must not lead into shared memory. If it does, the run ends with a message that names the call and
-  the pointer. The same holds for everything that is marked so inside a structure, and for every call that is not listed.
-* **own pages** means: private, and no page of the range may be one that the runtime needs (its context, the tag table, the segments and their
+* **private** means: the argument must not lead into shared memory. The same holds for everything that is marked so inside a structure, for every
+  command that is not listed, and for every call that is not listed. If it does, with `--access tests` the run ends with a message that names the call
+  and the pointer. In guarded code the kernel cannot read shared memory where the program has it: the call is not made, its result is EFAULT, and one
+  line names the call, the pointer and the place.
+* **kept** means: private, but the kernel takes any address there, now or later without a look, so EFAULT would be no answer of the kernel's, and few
+  programs look for one. If it leads into shared memory, the run ends with that message, in guarded code, too.
+* **own pages** means: kept, and no page of the range may be one that the runtime needs (its context, the tag table, the segments and their
   guards): else the run ends with a message. *By flags*: where the range is placed there whatever it replaces; a mere hint finds another place.
+* A call whose structures lead to shared memory and have more than 256 KiB ends the run in guarded code, where the kernel is given copies of them.
 * What the kernel would use after the call is over (asynchronous transfers, stacks, lists that it walks at exit) is private.
 * Where a count or size is out of the kernel's range, the kernel refuses the call as always. It transfers at most 2 GiB less a page; more is taken for so much, all of which must be
   allocated if the memory is shared.
@@ -72,12 +77,12 @@ fn layout(layout: Layout) -> String {
         Layout::MmsgIn(n) => count("mmsghdr", n, ", all parts read"),
         Layout::MmsgOut(n) => count("mmsghdr", n, ", all parts written"),
         Layout::SigsetPair => "pair of a mask and its size".into(),
-        Layout::SignalStack => "`stack_t`, the stack private".into(),
+        Layout::SignalStack => "`stack_t`, the stack **kept**".into(),
         Layout::MqNotify => "`struct sigevent`, its cookie read".into(),
         Layout::Caps => "12 or 24 written, by the header's version".into(),
         Layout::Sized => "read, its first word is its size".into(),
         Layout::PerfAttr => "`struct perf_event_attr`, written".into(),
-        Layout::CloneArgs(_) => "`struct clone_args`, stack, thread storage and child's number private".into(),
+        Layout::CloneArgs(_) => "`struct clone_args`, stack, thread storage and child's number **kept**".into(),
         Layout::Iocbs(n) => count("iocb", n, " by address, buffers private"),
         Layout::Waiters(n) => count("futex_waitv", n, ", words private"),
         Layout::TwoWaiters => "2 × `struct futex_waitv`, words private".into(),
@@ -88,7 +93,7 @@ fn layout(layout: Layout) -> String {
         Layout::XattrOut => "`struct xattr_args`, value written".into(),
         Layout::Opaque(n) => format!("argument {} bytes, private with all that they point to", n + 1),
         Layout::FutexTimeout(_) => "timeout read, by operation".into(),
-        Layout::FutexWord(_) => "second word private, by operation".into(),
+        Layout::FutexWord(_) => "second word **kept**, by operation".into(),
         Layout::Listed(_) | Layout::Ioctl | Layout::Prctl | Layout::ArchPrctl => "by command, see below".into(),
         Layout::SetSockopt => "argument 5 read; socket filters followed".into(),
         Layout::GetSockopt => "as argument 5 points to, written; `TCP_ZEROCOPY_RECEIVE`'s mapping private".into(),
@@ -106,6 +111,7 @@ fn argument(arg: Arg) -> String {
         Arg::Layout(kind) => layout(kind),
         Arg::When(_, _, then) => format!("{}, by flags", argument(*then)),
         Arg::Never => "**private**".into(),
+        Arg::Kept => "**kept**".into(),
         Arg::Mapped(_, _, 0) => "**own pages**".into(),
         Arg::Mapped(..) => "**own pages**, by flags".into(),
     }
@@ -153,7 +159,10 @@ fn action(action: GateAction) -> String {
         GateAction::SignalAction => "keeps the runtime's signals; handlers are wrapped".into(),
         GateAction::SignalMask | GateAction::CopyMask => "keeps the runtime's signals".into(),
         GateAction::SendSignal(_) => "the launcher looks at a node that ends itself by SIGABRT".into(),
-        GateAction::SharedFutex => "on a shared word: gives way instead of sleeping".into(),
+        GateAction::SharedFutex => {
+            "on a shared word: gives way instead of sleeping; other operations than to wait and to wake end the run"
+                .into()
+        }
         GateAction::KeepDispatch(e) => {
             format!("of the dispatch of system calls: refused, {}; of a filter: trap bytes stay", error(e))
         }
@@ -215,8 +224,8 @@ fn document() -> String {
         }
         text.push('\n');
     }
-    let number = "Any other command with an argument in shared memory is refused.";
-    let note = "Any other command with an argument in shared memory is refused; so is one that reads a structure of a size that it states \
+    let number = "The argument of any other command is **private**.";
+    let note = "The argument of any other command is **private**; so is that of one that reads a structure of a size that it states \
                 with a word in it that leads into shared memory.";
     commands(&mut text, "ioctl", note, lists::IOCTLS);
     writeln!(text, "\nAll commands of these types say their own size:\n\n| type | commands |\n|---|---|").unwrap();
@@ -224,9 +233,9 @@ fn document() -> String {
         writeln!(text, "| {kind:#x} | {names} |").unwrap();
     }
     let prctl = "The second argument. `PR_SET_SECCOMP` (its filter, read), `PR_SCHED_CORE` (8 written), `PR_SET_VMA` (string), `PR_GET_AUXV` \
-                 (argument 3 written) and `PR_SET_MM` (**private**) have theirs elsewhere. Any other option with an argument in shared memory is refused.";
+                 (argument 3 written) and `PR_SET_MM` (**private**) have theirs elsewhere. The arguments of any other option are **private**.";
     commands(&mut text, "prctl", prctl, lists::PRCTLS);
-    let arch = "`ARCH_SET_FS`: **private**. `ARCH_SET_GS`: 0 alone, because checks take it for that. Any other option with an argument in shared memory is refused.";
+    let arch = "`ARCH_SET_FS`: **kept**. `ARCH_SET_GS`: 0 alone, because checks take it for that; anything else ends the run. The argument of any other option is **private**.";
     commands(&mut text, "arch_prctl", arch, lists::ARCH_PRCTLS);
     for row in CALLS {
         if let Some(Arg::Layout(Layout::Listed(list))) =

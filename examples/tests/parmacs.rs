@@ -263,7 +263,7 @@ fn every_macro_is_c() {
 /// Two nodes hand numbers to two others through one place, with the names of SPLASH-3, once from the macros and once from the header alone.
 const HAND_OVER: &str = r#"
 struct all {
-    @LOCKDEC(lock)
+    LOCKDEC(lock)
     CONDVARDEC(filled)
     CONDVARDEC(emptied)
     long place, taken, sum;
@@ -272,7 +272,7 @@ void slave(void) {
     long k;
     int gives = bz_node() % 2;
     for (k = 1; k <= 100; k++) {
-        @LOCK(G->lock)
+        LOCK(G->lock)
         if (gives) {
             while (G->place != 0) CONDVARWAIT(G->emptied, G->lock);
             G->place = k;
@@ -284,18 +284,18 @@ void slave(void) {
             if (++G->taken == 200) CONDVARBCAST(G->filled);
             CONDVARSIGNAL(G->emptied);
         }
-        @UNLOCK(G->lock)
+        UNLOCK(G->lock)
     }
 }
 int main(void) {
     long sum;
     G = (struct all *)bz_alloc(sizeof *G);
-    @LOCKINIT(G->lock)
+    LOCKINIT(G->lock)
     CONDVARINIT(G->filled);
     CONDVARINIT(G->emptied);
     SPLASH3_ROI_BEGIN();
-    @CREATE(slave)
-    @WAIT_FOR_END(4)
+    CREATE(slave, 4)
+    WAIT_FOR_END(4)
     SPLASH3_ROI_END();
     sum = G->sum;
     printf("%ld\n", sum);
@@ -305,19 +305,10 @@ int main(void) {
 
 fn condition_variables_hand_a_buffer_over() {
     let folder = tempfile::tempdir().unwrap();
-    let of_header = [
-        ("@LOCKDEC(lock)", "bz_lock_t *lock;"),
-        ("@LOCK(G->lock)", "bz_lock(G->lock);"),
-        ("@UNLOCK(G->lock)", "bz_unlock(G->lock);"),
-        ("@LOCKINIT(G->lock)", "G->lock = bz_lock_new();"),
-        ("@CREATE(slave)", "bz_parmacs_create(slave, 4); slave();"),
-        ("@WAIT_FOR_END(4)", "bz_parmacs_wait_for_end(4);"),
-    ];
-    let header = of_header.iter().fold(HAND_OVER.to_owned(), |text, (macros, c)| text.replace(macros, c));
     let source = folder.path().join("macros.C");
-    let macros = HAND_OVER.replace("@CREATE(slave)", "CREATE(slave, 4)").replace('@', "");
-    std::fs::write(&source, format!("MAIN_ENV{macros}")).unwrap();
-    let texts = [expand(&source), format!("#define BLIZZARD_PARMACS_NAMES\n#include <blizzard_parmacs.h>\n{header}")];
+    std::fs::write(&source, format!("MAIN_ENV{HAND_OVER}")).unwrap();
+    let texts =
+        [expand(&source), format!("#define BLIZZARD_PARMACS_NAMES\n#include <blizzard_parmacs.h>\n{HAND_OVER}")];
     for (k, text) in texts.iter().enumerate() {
         let (file, program) = (folder.path().join(format!("{k}.c")), folder.path().join(k.to_string()));
         std::fs::write(&file, text).unwrap();

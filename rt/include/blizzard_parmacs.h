@@ -1,5 +1,5 @@
-/* blizzard_parmacs.h - what the macros of parmacs.m4 expand to, beyond blizzard.h. Programs do not include it themselves. In the C of 1989, as
- * the programs are. */
+/* blizzard_parmacs.h - what the macros of parmacs.m4 expand to, beyond blizzard.h, in the C of 1989, as the programs are; and the same names for programs that use
+ * no macros. */
 #ifndef BLIZZARD_PARMACS_H
 #define BLIZZARD_PARMACS_H
 
@@ -98,27 +98,73 @@ static inline void bz_parmacs_condvar_wake(bz_parmacs_condvar_t *condvar, unsign
 #define PAGE_SIZE 4096
 #endif
 
-/* The names of SPLASH-3, for programs that include this file and use no macros of parmacs.m4. */
-#ifdef BLIZZARD_PARMACS_NAMES
-#define SPLASH3_ROI_BEGIN() ((void)0)
-#define SPLASH3_ROI_END() ((void)0)
-#define CONDVARDEC(condvar) bz_parmacs_condvar_t *condvar;
-#define CONDVARINIT(condvar) ((condvar) = bz_parmacs_condvar_new())
-#define CONDVARWAIT(condvar, lock) bz_parmacs_condvar_wait((condvar), (lock))
-#define CONDVARSIGNAL(condvar) bz_parmacs_condvar_wake((condvar), 1)
-#define CONDVARBCAST(condvar) bz_parmacs_condvar_wake((condvar), BZ_PARMACS_NODES)
-#define AGETL(locks, index) ((locks)[index])
-#define AULOCK(locks, index) bz_unlock((locks)[index])
-#define RELEASE_FENCE() __atomic_thread_fence(__ATOMIC_RELEASE)
-#define ACQUIRE_FENCE() __atomic_thread_fence(__ATOMIC_ACQUIRE)
-#define FULL_FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
-#endif
-
 static inline unsigned long bz_parmacs_clock(void) {
     struct timeval now;
     gettimeofday(&now, NULL);
     return (unsigned long)now.tv_sec * 1000000ul + (unsigned long)now.tv_usec;
 }
+
+/* The same names for programs that include this file and use no macros of parmacs.m4. Statements are blocks, as there: a semicolon behind them may be
+ * left out. These need the C of 1999. */
+#ifdef BLIZZARD_PARMACS_NAMES
+#define BZ_PARMACS_FIRST(first, ...) first
+#define BZ_PARMACS_THIRD(first, second, third, ...) third
+
+#define MAIN_ENV
+#define EXTERN_ENV
+#define MAIN_INITENV(...) {;}
+#define MAIN_END {exit(0);}
+#define BZ_PARMACS_CREATE(fn, nodes, ...) \
+    {if ((nodes) == 0) bz_create((void (*)(void))(fn)); else {bz_parmacs_create((void (*)(void))(fn), (nodes)); (fn)();}}
+#define CREATE(...) BZ_PARMACS_CREATE(__VA_ARGS__, 0, 0)
+#define WAIT_FOR_END(nodes) {bz_parmacs_wait_for_end(nodes);}
+
+#define G_MALLOC(...) bz_alloc(BZ_PARMACS_FIRST(__VA_ARGS__, 0))
+#define G_MALLOC_F(...) bz_alloc(BZ_PARMACS_FIRST(__VA_ARGS__, 0))
+#define G_FREE(...) {bz_free((void *)(BZ_PARMACS_FIRST(__VA_ARGS__, 0)));}
+
+#define LOCKDEC(lock) bz_lock_t *lock;
+#define LOCKINIT(lock) {(lock) = bz_lock_new();}
+#define LOCK(lock) {bz_lock(lock);}
+#define UNLOCK(lock) {bz_unlock(lock);}
+#define ALOCKDEC(locks, count) bz_lock_t *locks[count];
+#define ALOCKINIT(locks, count) {bz_parmacs_locks((locks), (count));}
+#define ALOCK(locks, index) {bz_lock((locks)[index]);}
+#define AULOCK(locks, index) {bz_unlock((locks)[index]);}
+#define AGETL(locks, index) ((locks)[index])
+
+#define CONDVARDEC(condvar) bz_parmacs_condvar_t *condvar;
+#define CONDVARINIT(condvar) {(condvar) = bz_parmacs_condvar_new();}
+#define CONDVARWAIT(condvar, lock) {bz_parmacs_condvar_wait((condvar), (lock));}
+#define CONDVARSIGNAL(condvar) {bz_parmacs_condvar_wake((condvar), 1);}
+#define CONDVARBCAST(condvar) {bz_parmacs_condvar_wake((condvar), BZ_PARMACS_NODES);}
+
+#define RELEASE_FENCE() {__atomic_thread_fence(__ATOMIC_RELEASE);}
+#define ACQUIRE_FENCE() {__atomic_thread_fence(__ATOMIC_ACQUIRE);}
+#define FULL_FENCE() {__atomic_thread_fence(__ATOMIC_SEQ_CST);}
+
+#define BARDEC(barrier) bz_barrier_t *barrier;
+#define BARINIT(...) {(BZ_PARMACS_FIRST(__VA_ARGS__, 0)) = bz_barrier_new();}
+#define BARRIER(barrier, nodes) {bz_barrier_wait((barrier), (unsigned)(nodes));}
+
+#define BZ_PARMACS_PAUSE(pause) bz_event_t *pause;
+#define BZ_PARMACS_PAUSES(pauses, count) bz_event_t *pauses[count];
+#define PAUSEDEC(...) BZ_PARMACS_THIRD(__VA_ARGS__, BZ_PARMACS_PAUSES, BZ_PARMACS_PAUSE, 0)(__VA_ARGS__)
+#define BZ_PARMACS_PAUSE_INIT(pause) {(pause) = bz_event_new();}
+#define BZ_PARMACS_PAUSES_INIT(pauses, count) {bz_parmacs_pauses((pauses), (count));}
+#define PAUSEINIT(...) BZ_PARMACS_THIRD(__VA_ARGS__, BZ_PARMACS_PAUSES_INIT, BZ_PARMACS_PAUSE_INIT, 0)(__VA_ARGS__)
+#define SETPAUSE(pause) {bz_event_set(pause);}
+#define CLEARPAUSE(pause) {bz_event_clear(pause);}
+#define WAITPAUSE(pause) {bz_event_wait(pause);}
+
+#define GSDEC(loop) bz_parmacs_loop_t loop;
+#define GSINIT(loop) {bz_parmacs_loop_init(&(loop));}
+#define GETSUB(loop, subscript, last, nodes) {(subscript) = bz_parmacs_subscript(&(loop), (long)(last), (unsigned)(nodes));}
+
+#define CLOCK(time) {(time) = bz_parmacs_clock();}
+#define SPLASH3_ROI_BEGIN() {;}
+#define SPLASH3_ROI_END() {;}
+#endif
 
 #ifdef __cplusplus
 }

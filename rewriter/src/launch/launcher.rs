@@ -117,9 +117,12 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     let (exit_status, mut failure) = verdict(stop, &nodes, written);
     if let (Some(debugger), Some(RunStop::Node(number))) = (&options.debugger, stop)
         && let NodeEnd { status, report } = &nodes[number as usize]
-        && (debugger.node, status.success(), &report.message) == (number, true, &None)
+        && (debugger.node, &report.message) == (number, &None)
+        && (status.success() || status.signal().is_some())
     {
-        let told = if report.phase == node_phase::STARTING {
+        let told = if let Some(signal) = status.signal() {
+            Error::new(format!("node {number}, or its debugger, was killed by signal {signal}"))
+        } else if report.phase == node_phase::STARTING {
             let told = Error::new(format!("the debugger of node {number} has ended, and its program has never run"));
             told.help("`run` at gdb's prompt starts the program")
         } else {

@@ -105,13 +105,32 @@ class RewrittenLibraries:
         return os.path.basename(os.path.realpath(name))
 
 
+class Behind(gdb.Breakpoint):
+    """Behind a place where the dynamic loader calls a debugger. At the place itself gdb has breakpoints of its own, which go away where it reads libraries anew."""
+
+    def stop(self):
+        # Elsewhere, in another run, there may be nothing at that address.
+        self.enabled = False
+        libraries.look(None)
+        return False
+
+
 class Loaded(gdb.Breakpoint):
     """Where the dynamic loader has loaded libraries: the rewritten ones are known before anything of them runs."""
 
     PLACE = "_dl_debug_state"
+    behind = {}
 
     def stop(self):
-        libraries.look(None)
+        # The loader's function does nothing, so its return address is on top of the stack. The program's first instruction has the same name.
+        at = int(gdb.parse_and_eval("*(unsigned long *)$rsp"))
+        if not any(start <= at < end for start, end, _, _ in libraries.mappings()):
+            frame = gdb.newest_frame()
+            at = frame.architecture().disassemble(frame.pc(), count=2)[1]["addr"]
+        if at in self.behind:
+            self.behind[at].enabled = True
+        else:
+            self.behind[at] = Behind("*%#x" % at, internal=True)
         return False
 
     @classmethod

@@ -192,6 +192,8 @@ impl RunCommand {
         tell_of_failure(&outcome, |outcome| match &outcome.crash {
             _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck, &made_of()),
             Some(crash) => crash::lines(crash, flags.guard, &made_of()),
+            // It was perhaps the debugger.
+            None if options.debugger.is_some() => Vec::new(),
             None => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
         });
         if self.core {
@@ -441,7 +443,7 @@ fn tell_of_core(executable: &Path, outcome: &RunOutcome) {
     let from_cache = |core: &str| {
         let executable = executable.display();
         format!(
-            "gdb -x \"$(blizzard config --gdb)\" {executable} {core}, while `blizzard cache clean` leaves that there"
+            "gdb -x \"$(blizzard config --gdb)\" {executable} {core}\n  help: that program is in the cache, until somebody cleans it"
         )
     };
     let what = format!("node {node} has left a core file");
@@ -516,7 +518,8 @@ fn tell_of_nothing_shared(name: &Path, options: &LaunchOptions, outcome: &RunOut
 
 /// Says that a number of nodes stood behind the program, which has got it: one that shares memory has run on one node.
 fn tell_of_number_behind(name: &Path, args: &[OsString], outcome: &RunOutcome) {
-    let shares = |node: &NodeEnd| node.report.counters[Counter::Allocations as usize] > 0;
+    let counted = |node: &NodeEnd, counter: Counter| node.report.counters[counter as usize] > 0;
+    let shares = |node: &NodeEnd| counted(node, Counter::Allocations) || counted(node, Counter::Barriers);
     let [option, number, ..] = args else { return };
     let is_number = number.to_str().is_some_and(|number| number.parse::<u16>().is_ok_and(|number| number > 1));
     if outcome.nodes.len() == 1 && shares(&outcome.nodes[0]) && (option == "-n" || option == "--nodes") && is_number {

@@ -16,6 +16,7 @@ blizzard_test_harness::module! {
     a_debugger_that_ends_without_its_program_ends_the_run,
     a_port_for_a_debugger_is_of_this_host_alone,
     a_debugger_that_connects_meets_breakpoints_in_libraries: ["as printed", "bare"],
+    a_debugger_survives_libraries_of_cplusplus,
     an_old_address_leads_to_new_code,
     a_debugger_sees_nothing_of_what_a_run_learns,
 }
@@ -313,6 +314,38 @@ fn a_debugger_that_connects_meets_breakpoints_in_libraries(how: &str) {
     assert!(rest.contains("exited normally") && !seen.contains("received signal"), "{how}: {seen}{err}");
     let complaints = ["warning", "No symbol table", "Traceback", "_dl_debug_state"];
     assert!(how == "bare" || !complaints.iter().any(|complaint| seen.contains(complaint)), "{seen}");
+}
+
+/// gdb died where libraries were read anew while it was at a breakpoint that went away with them.
+fn a_debugger_survives_libraries_of_cplusplus() {
+    tool("gdb");
+    let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+    let source = "#include <iostream>\n#include <stdexcept>\nint main() {\n    try {\n        throw std::runtime_error(\"thrown\");\n    \
+                  } catch (const std::exception &e) {\n        std::cout << e.what() << std::endl;\n    }\n}\n";
+    fs::write(program.folder.path().join("prog.cc"), source).unwrap();
+    let built = tool("g++").current_dir(&program.folder).args(["-g", "-O0", "prog.cc", "-o", "prog"]).status().unwrap();
+    assert!(built.success());
+    for _ in 0..3 {
+        let mut command = program.blizzard();
+        command.args(["run", "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+        for line in [
+            "break main",
+            "break __cxa_throw",
+            "run",
+            "catch throw",
+            "continue",
+            "backtrace",
+            "run",
+            "delete",
+            "continue",
+        ] {
+            command.args(["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]);
+        }
+        let (out, err, status) = finished(command.args(["--", "./prog"]).output().unwrap());
+        for says in ["main () at prog.cc:5", "__cxa_throw", "thrown\n", "exited normally"] {
+            assert!(out.contains(says) && status == 0, "no {says:?}: {out}{err}");
+        }
+    }
 }
 
 /// Where a label is computed leads nowhere that Blizzard knows: its old address has a trap byte.

@@ -32,10 +32,10 @@ Memory: *argument n* counts from 1. A dash is a number, a descriptor, or nothing
 
 * **private** means: the argument must not lead into shared memory. The same holds for everything that is marked so inside a structure, for every
   command that is not listed, and for every call that is not listed. If it does, with `--access tests` the run ends with a message that names the call
-  and the pointer. In guarded code the kernel cannot read shared memory where the program has it: the call is not made, its result is EFAULT, and one
-  line names the call, the pointer and the place.
-* **kept** means: private, but the kernel takes any address there, now or later without a look, so EFAULT would be no answer of the kernel's, and few
-  programs look for one. If it leads into shared memory, the run ends with that message, in guarded code, too.
+  and the pointer. In guarded code the kernel cannot read shared memory where the program has it. There the call is not made, and its result is EFAULT;
+  one line names the call, the pointer and the place.
+* **kept** means: private, but the kernel takes any address there without a look. So EFAULT would be no answer of the kernel's, and few programs look
+  for one. If it leads into shared memory, the run ends with that message, in guarded code, too.
 * **own pages** means: kept, and no page of the range may be one that the runtime needs (its context, the tag table, the segments and their
   guards): else the run ends with a message. *By flags*: where the range is placed there whatever it replaces; a mere hint finds another place.
 * A call whose structures lead to shared memory and have more than 256 KiB ends the run in guarded code, where the kernel is given copies of them.

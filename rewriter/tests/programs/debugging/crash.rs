@@ -221,6 +221,11 @@ fn a_node_that_dies_says_where_and_by_what() {
         for (how, status, says) in cases.into_iter().filter(|case| fails(case.0)) {
             let (out, err, seen) = program.run(&["-n", nodes, "--access", access], how);
             assert_eq!((out.as_str(), seen), ("", status), "{how}, {nodes} nodes, {access}: {err}");
+            // The runtime has a stack of its own for handlers there.
+            if how == "overflow" && nodes != "1" {
+                assert!(err.contains("at over (prog.c:") && err.contains("calls more"), "{access}: {err}");
+                continue;
+            }
             let mut rest = err.as_str();
             for part in says {
                 let at = rest.find(part);

@@ -23,6 +23,7 @@ use crate::process::process;
 use crate::process::tags;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::situation;
+use crate::system_calls::signals::dying;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of the stack. The vector state alone may have 11 KiB (AMX).
@@ -159,6 +160,12 @@ pub fn refuse_shared_stack(context: &Ucontext) {
     }
 }
 
+/// Whether the stack reaches down to `at`, or can grow so far: the kernel writes there.
+fn has_room(at: u64) -> bool {
+    // SAFETY: the kernel writes the mask, below what is in use of the stack, or says that it cannot.
+    unsafe { sys::raw(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK as u64, 0, at, 8, 0, 0]) == 0 }
+}
+
 /// Moves the frame that the kernel has built on this stack, from `frame` to the stack's end, to the stack of the program. By how much.
 ///
 /// # Safety
@@ -182,6 +189,10 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
     let delta = to.wrapping_sub(frame);
     if context.fpstate != 0 {
         context.fpstate = context.fpstate.wrapping_add(delta);
+    }
+    if !has_room(to) {
+        // The copy ends the node, as the kernel would have.
+        dying::by_handler(libc::SIGSEGV, info, context);
     }
     // SAFETY: the kernel's frame; the memory below the program's stack pointer and its red zone is nobody's, or faults.
     unsafe { core::ptr::copy_nonoverlapping(frame as *const u8, to as *mut u8, bytes as usize) };

@@ -2,9 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`alternate_stack`] | the alternate stack of a program that has none |
 //! | [`actions`] | the actions as the program set them |
 //! | [`dying`] | the launcher looks at a node that dies by a signal |
+//! | [`alternate_stack`] | the alternate stack of a program that has none |
 //! | [`own_sigtrap`] | the program's action for SIGTRAP, and the runtime's in front of it |
 //! | [`sent`] | a SIGTRAP, SIGSEGV or the like that somebody has sent waits |
 //! | [`safe_points`] | what was put off is let in |
@@ -19,11 +19,11 @@
 //!
 //! The list is in order: a module imports from those above it.
 
-pub mod alternate_stack;
-
 pub mod actions;
 
 pub mod dying;
+
+pub mod alternate_stack;
 
 pub mod own_sigtrap;
 

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Language {
     C,
+    #[value(alias = "c++")]
     Cpp,
     Rust,
 }

@@ -204,7 +204,7 @@ impl Case {
                 let output = folder.join("prog.blz");
                 rewritten(&program, &output, Mode::TESTS)?;
                 self.compare_nodes(&output, *nodes, runs, &alone)?;
-                if (number, which) == (0, 0) && !self.directives.tests_only && !self.directives.guarded_alone {
+                if (number, which) == (0, 0) && !self.directives.tests_only {
                     let output = folder.join("guarded.blz");
                     rewritten(&program, &output, Mode::GUARD)?;
                     let result = self.compare_nodes(&output, *nodes, NodeRuns::OneProtocol, &alone);
@@ -339,7 +339,6 @@ impl Case {
         let (nodes, runs) = match mode {
             Mode::TESTS if runs != NodeRuns::None => ([&[1], &d.nodes[..]].concat(), runs),
             Mode::TESTS => (vec![1], runs),
-            Mode::GUARD if d.guarded_alone => (vec![], runs),
             Mode::GUARD if d.guarded_nodes.is_empty() => {
                 (d.nodes.iter().copied().filter(|&nodes| nodes > 1).min().into_iter().collect(), NodeRuns::OneProtocol)
             }

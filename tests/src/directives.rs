@@ -20,7 +20,6 @@
 //! | `uses: blizzard` | compiled against `blizzard.h` |
 //! | `nodes: 2 4` | also run on so many nodes, in three configurations; standard output must stay that of the plain program |
 //! | `guarded-nodes: 2` | also run rewritten as guarded code on so many nodes; default the smallest number of `nodes` from two on |
-//! | `guarded-alone: why` | guarded code is run on one node only, for this reason |
 //! | `shared: 2` | also built with `-DSHARED` against `blizzard.h`, and this program run on so many nodes, likewise |
 //! | `checks: all` | run rewritten with all checks only: what it tests is done by checks |
 //! | `refuse: text` | the rewrite with all checks must be refused with this text |
@@ -59,7 +58,6 @@ pub struct Directives {
     pub uses_blizzard: bool,
     pub nodes: Vec<u32>,
     pub guarded_nodes: Vec<u32>,
-    pub guarded_alone: bool,
     pub shared: Vec<u32>,
     pub all_checks_only: bool,
     pub refuse: Option<String>,
@@ -95,7 +93,6 @@ impl Directives {
             uses_blizzard: false,
             nodes: Vec::new(),
             guarded_nodes: Vec::new(),
-            guarded_alone: false,
             shared: Vec::new(),
             all_checks_only: false,
             refuse: None,
@@ -159,7 +156,6 @@ impl Directives {
                 self.uses_blizzard = true;
             }
             "guarded-nodes" => self.guarded_nodes = numbers()?,
-            "guarded-alone" if !value.is_empty() => self.guarded_alone = true,
             "shared" => self.shared = numbers()?,
             "checks" if value == "all" => self.all_checks_only = true,
             "refuse" => self.refuse = Some(value.into()),

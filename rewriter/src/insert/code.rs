@@ -112,6 +112,11 @@ impl FunctionAlignment {
         FunctionAlignment { modulus: FunctionAlignment::LINE as u8, remainder: (old.0 % FunctionAlignment::LINE) as u8 }
     }
 
+    /// Whether it is [`FunctionAlignment::like`] an old place.
+    pub(crate) fn is_line(self) -> bool {
+        u64::from(self.modulus) == FunctionAlignment::LINE
+    }
+
     /// For something of so many bytes in front of a function that goes there.
     pub(crate) fn behind(self, bytes: u8) -> FunctionAlignment {
         FunctionAlignment { remainder: (self.remainder + self.modulus - bytes) % self.modulus, ..self }

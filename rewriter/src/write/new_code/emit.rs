@@ -113,6 +113,10 @@ impl Emission<'_> {
                 redirects = !full && !reached && versions.has_full(id);
                 let place = match (full, redirects) {
                     (true, _) => FunctionAlignment::ANYWHERE,
+                    // What stands behind the `nop` has the place that it had: loops, above all.
+                    (false, true) if place.is_line() => {
+                        place.behind(REDIRECTION_BYTES + contract::REDIRECTABLE.len() as u8)
+                    }
                     (false, true) => place.behind(REDIRECTION_BYTES),
                     (false, false) => place,
                 };

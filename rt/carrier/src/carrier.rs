@@ -18,6 +18,7 @@ use blizzard_contract::activity;
 use blizzard_protocol::ids::NodeId;
 use blizzard_rt::kernel::sys;
 use blizzard_rt::memory::region::{ContextPage, Region};
+use blizzard_rt::transport::interface::NO_PROCESSOR;
 use blizzard_rt::transport::interface::{Urgency, Wire};
 use blizzard_rt::transport::message::Message;
 use blizzard_rt::transport::peers::watch::{Attention, PeerVerdict, PeerWatch, Silent};
@@ -372,6 +373,10 @@ impl<'a> State<'a> {
     fn stand_in(&self, region: &Region, waker: &Waker, stop: &Arc<AtomicBool>) -> Result<(), String> {
         self.say(activity::SPINNING);
         let here = &self.hosts[self.plan.me];
+        if self.waiting().is_crowded() {
+            // Nodes give way when they have sent something.
+            self.others.iter().for_each(|context| context.processor().store(NO_PROCESSOR, Ordering::Relaxed));
+        }
         for number in (0..region.header().nodes).filter(|&n| !here.contains(&(n as u16))) {
             let context = region.context(NodeId::new(number).expect("a node of the region"));
             // SAFETY: a word of the region, which is never unmapped.
@@ -380,6 +385,11 @@ impl<'a> State<'a> {
                 .map_err(|e| format!("the kernel gives no thread for each node of another host: {e}"))?;
         }
         Ok(())
+    }
+
+    /// How this thread waits: the nodes of this host want processors, too.
+    fn waiting(&self) -> WaitSettings {
+        WaitSettings::new(self.hosts[self.plan.me].len() as u32 + 1, self.plan.processors)
     }
 
     /// Says for all stand-ins what this thread is doing.
@@ -391,8 +401,7 @@ impl<'a> State<'a> {
     }
 
     fn run(&mut self, orders: &Receiver<Order>, stop: &AtomicBool, waker: &Waker, tell: &dyn Fn(CarrierEvent)) {
-        let threads = self.hosts[self.plan.me].len() as u32 + 1;
-        let waiting = WaitSettings::new(threads, self.plan.processors);
+        let waiting = self.waiting();
         // Where nodes want the processor that this thread spins on, it yields from the start, and for as long as an answer from another host takes.
         let most_yields = if waiting.is_crowded() { CROWDED_YIELDS } else { waiting.yields };
         let (mut spins, mut yields) = (Spins::new(&waiting), Attempts::FRESH);

@@ -13,7 +13,7 @@ use crate::kernel::own_memory::{KernelQueue, Slice};
 use crate::kernel::sys;
 use crate::memory::region::{ContextPage, Region};
 use crate::transport::control;
-use crate::transport::interface::{Station, Urgency, Wire};
+use crate::transport::interface::{NO_PROCESSOR, Station, Urgency, Wire};
 use crate::transport::message::{LINE_BYTES, Message, Traffic, ends_of_head};
 use crate::transport::patience::Looking;
 use crate::transport::peers::company::Company;
@@ -39,6 +39,14 @@ const BITS: usize = u64::BITS as usize;
 #[inline(always)]
 const fn bit_of(peer: NodeId) -> u64 {
     1 << (peer.index() % BITS)
+}
+
+/// Cycles between two times that a node gives its processor to a carrier: some 20 µs, in which a stream of messages becomes a batch.
+const GIVE_WAY_CYCLES: u64 = 50_000;
+
+/// Whether somebody without a processor of its own carries what goes to that peer.
+fn is_carried(wire: &Wires) -> bool {
+    wire.state().processor == NO_PROCESSOR
 }
 
 /// One node's end of all wires.
@@ -80,6 +88,8 @@ pub struct Transport {
     pub(super) unwatched: u32,
     /// Whether the peers run.
     pub(super) company: Company,
+    /// When this node last gave its processor to a carrier.
+    gave_way: u64,
 }
 
 impl Transport {
@@ -99,6 +109,8 @@ impl Transport {
             Some(Peer { wire, watch: PeerWatch::default(), overflow: KernelQueue::new() })
         })?;
         let waiting = WaitSettings::new(header.nodes, header.cpus);
+        let is_carried = peers.iter().flatten().any(|peer: &Peer| is_carried(&peer.wire));
+        let waiting = if is_carried { waiting.beside_carrier() } else { waiting };
         Ok(Transport {
             me,
             region,
@@ -123,6 +135,7 @@ impl Transport {
             attention: Attention::default(),
             unwatched: 0,
             company: Company::new(header.nodes as usize)?,
+            gave_way: 0,
         })
     }
 
@@ -239,17 +252,37 @@ impl Transport {
         let (mut unsure, calls) = (self.unsure, self.unsure_calls);
         (self.unsure, self.unsure_calls) = (0, 0);
         self.station.fence();
+        let mut carried = 0;
         while unsure != 0 {
             let first = unsure.trailing_zeros() as usize;
             unsure &= unsure - 1;
             let kind = if calls >> first & 1 == 1 { Urgency::Call } else { Urgency::Answer };
             if let Some(Some(peer)) = self.peers.get(first) {
                 peer.wire.tell(kind);
+                if self.waiting.is_crowded() && is_carried(&peer.wire) {
+                    carried |= 1 << first;
+                }
             }
             if self.unshared == 0 {
                 self.tell_others(first, kind);
             }
         }
+        if carried != 0 {
+            self.give_way_to_carrier(carried, calls);
+        }
+    }
+
+    /// Messages are for other hosts, and who carries them shares the nodes' processors: without this it would carry them when this node waits, or after a
+    /// time slice of milliseconds. Not more often than pays: then the next poll comes back to it. Where code has no polls, always.
+    #[cold]
+    fn give_way_to_carrier(&mut self, carried: u64, calls: u64) {
+        if !cfg!(feature = "guard") && sys::cycles().saturating_sub(self.gave_way) < GIVE_WAY_CYCLES {
+            self.unsure |= carried;
+            self.unsure_calls |= carried & calls;
+            return self.station.remind();
+        }
+        sys::sched_yield();
+        self.gave_way = sys::cycles();
     }
 
     /// Tells those who share a peer's bit.
@@ -411,6 +444,40 @@ mod tests {
         }
         assert!(a.is_drained());
         assert_eq!(a.own.counter(Counter::MessagesSent), 1000);
+    }
+
+    /// Else the carrier has the processor when the node waits, or a time slice later: each barrier between hosts took as long as the work between two.
+    #[test]
+    fn a_carrier_without_a_processor_gets_the_nodes() {
+        let (test, mut a, _b) = pair(16, 1);
+        let to = NodeId::new(1).unwrap();
+        let carrier = test.region.context(to);
+        carrier.activity().store(activity::SPINNING, Ordering::Relaxed);
+        a.send(to, numbered(0), Urgency::Call).unwrap();
+        a.make_sure();
+        assert_eq!(a.gave_way, 0, "the peer has a processor");
+        carrier.processor().store(NO_PROCESSOR, Ordering::Relaxed);
+        a.send(to, numbered(1), Urgency::Answer).unwrap();
+        a.make_sure();
+        assert_ne!(a.gave_way, 0);
+        assert_eq!((a.unsure, a.own.poll().load(Ordering::Relaxed)), (0, 0));
+        // It has given way just now: later.
+        a.gave_way = u64::MAX;
+        a.send(to, numbered(2), Urgency::Call).unwrap();
+        a.make_sure();
+        assert_eq!((a.unsure, a.unsure_calls, a.own.poll().load(Ordering::Relaxed)), (2, 2, 1));
+        a.gave_way = 0;
+        a.answer_doorbell();
+        a.make_sure();
+        assert_ne!(a.gave_way, 0);
+        assert_eq!((a.unsure, a.own.poll().load(Ordering::Relaxed)), (0, 0));
+        // One that sleeps is woken, and given the processor as well.
+        carrier.activity().store(activity::SLEEPING, Ordering::Relaxed);
+        a.gave_way = 0;
+        a.send(to, numbered(3), Urgency::Call).unwrap();
+        assert_eq!(carrier.poll().load(Ordering::Relaxed), 1);
+        a.make_sure();
+        assert_ne!(a.gave_way, 0);
     }
 
     #[test]

@@ -51,9 +51,12 @@ pub struct PeerState {
     pub beat: u32,
     /// Its process; 0 before it runs.
     pub pid: u32,
-    /// The processor that it was seen on last, plus 1; 0 if it has not said so.
+    /// The processor that it was seen on last, plus 1; 0 if it has not said so. [`NO_PROCESSOR`]: a carrier that shares the nodes' stands in for it.
     pub processor: u32,
 }
+
+/// See [`PeerState::processor`].
+pub const NO_PROCESSOR: u32 = u32::MAX;
 
 /// One node's end of everything between it and one peer.
 pub trait Wire {

@@ -32,6 +32,12 @@ impl WaitSettings {
         self.spins_most == self.spins_min
     }
 
+    /// The same where a carrier of messages to other hosts shares a crowded host's processors: an answer takes longer than a sleep and a wake-up of the
+    /// processor itself.
+    pub const fn beside_carrier(self) -> WaitSettings {
+        WaitSettings { yields: 200, ..self }
+    }
+
     /// The settings for `nodes` nodes on `cpus` processors.
     pub const fn new(nodes: u32, cpus: u32) -> WaitSettings {
         let (spins_min, spins_max, spins_most) = if nodes <= cpus { (100, 500, 80_000) } else { (20, 20, 20) };

@@ -105,16 +105,16 @@ impl<W: Word> Doorbell<'_, W> {
         self.ring_behind_fence(Urgency::Call, call);
     }
 
-    /// Tells the owner that a message was published, if a look without a fence says that it must be told. True: nothing was done, and the
-    /// sender must call [`Doorbell::ring_behind_fence`] behind its next fence, before it stops looking at its own rings.
+    /// Tells the owner that a message was published, if a look without a fence says that it must be told. True: the sender must call
+    /// [`Doorbell::ring_behind_fence`] behind its next fence, before it stops looking at its own rings. A sleeper was told: the sender may look what it does.
     #[inline]
     pub fn announce(&self, kind: Urgency, call: impl FnOnce()) -> bool {
         match (self.state.load(), kind) {
             (activity::SPINNING, _) | (activity::RUNNING, Urgency::Answer | Urgency::Reply) => true,
-            _ => {
+            (doing, _) => {
                 W::full_fence();
                 self.ring_behind_fence(kind, call);
-                false
+                doing == activity::SLEEPING
             }
         }
     }

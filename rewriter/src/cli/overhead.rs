@@ -113,8 +113,6 @@ impl OverheadCommand {
         };
         leftovers::adopt_orphans();
         let mut signals = Signals::listen()?;
-        // Where it cannot be switched off, code lies elsewhere in each run, and spreads are wider.
-        let _ = sys::disable_randomisation();
         let shown = name.display().to_string();
         let counting = match self.no_counts {
             true => None,
@@ -125,6 +123,8 @@ impl OverheadCommand {
         let setting = Setting::now(command_line(&line), overview::version(commit));
         let plan = MeasurePlan { variants: &programs, job, runs: self.runs, name: &shown };
         let mut timing = measure(&plan, &mut signals)?;
+        // Counts are to be the same in each run. Times are not: of one place of all memory they would say what the caches make of it.
+        let _ = sys::disable_randomisation();
         let counted = counting.map(|program| count_twice(&plan, &program, &mut signals, &mut timing)).transpose()?;
         let added = counted.as_ref().map(hot_spots::counts);
         let (counts, files) = added.map_or((None, None), |(counts, files)| (Some(counts), Some(files)));

@@ -81,8 +81,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
     }
     let mut guard = guard::split()?;
     let region = RegionFile::create(options)?;
-    if let Err(e) = sys::disable_randomisation()
-        && options.nodes > 1
+    if options.nodes > 1
+        && let Err(e) = sys::disable_randomisation()
     {
         messages::warning(&format!(
             "address-space randomisation stays on ({e}): addresses of code and private data differ \

@@ -5,7 +5,7 @@
 //!
 //! **Invariants**
 //! * Variants are compared run by run: each round runs all of them, so that what else the machine does hits all alike.
-//! * Everything runs on one processor, without address-space randomisation, with the same input.
+//! * Everything runs on one processor, with the same input. Runs that are timed lie elsewhere in memory each time; runs that count lie where they did.
 //! * A program that does not do the same in all variants is not measured, but named.
 
 pub mod variants;

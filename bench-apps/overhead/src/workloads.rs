@@ -1,9 +1,9 @@
 //! The programs: names, how each is built, what it is given.
 
-use crate::{c_compiler, installed, must, sources};
+use crate::{c_compiler, must, sources};
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -176,8 +176,9 @@ fn compiler(folder: &Path) -> Result<Workload, String> {
     if !program.is_file() {
         return Err("cc1 is not installed".into());
     }
-    let (source, object) = (sources().join("kernels.c"), folder.join("kernels.s"));
-    let args = [&*source.to_string_lossy(), "-quiet", "-O2", "-o", &*object.to_string_lossy()];
+    let (source, object) = (folder.join("kernels.i"), folder.join("kernels.s"));
+    must(Command::new("gcc").arg("-E").arg(sources().join("kernels.c")).arg("-o").arg(&source))?;
+    let args = ["-fpreprocessed", &*source.to_string_lossy(), "-quiet", "-O2", "-o", &*object.to_string_lossy()];
     Ok(application("cc1", program, &args))
 }
 
@@ -218,8 +219,15 @@ fn words_of(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text).split_whitespace().map(str::to_owned).collect()
 }
 
+/// The first program of that name in the PATH that is no script.
 fn find(name: &str) -> Result<PathBuf, String> {
-    if installed(name) { Ok(PathBuf::from(name)) } else { Err(format!("{name} is not installed")) }
+    let is_elf = |path: &PathBuf| {
+        let mut magic = [0; 4];
+        fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"\x7fELF"
+    };
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(is_elf);
+    found.ok_or_else(|| format!("{name} is not installed"))
 }
 
 fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), String> {

@@ -15,7 +15,7 @@
 //! | [`insert`] | knows the bytes of what is inserted |
 //! | [`write`](mod@write) | emits the new code, gives it addresses, and writes the file with its tables, frames and debug information |
 //!
-//! [`pipeline`] runs them. No stage changes what an earlier one has made; each gives the memory of its data back when the last reader is done.
+//! [`pipeline`] runs them; only [`graph`] and [`facts`] go to and fro. Each gives the memory of its data back when the last reader is done.
 //!
 //! # What surrounds the stages
 //!

@@ -18,7 +18,6 @@ use crate::facts::held::{DwordRegs, StackRegs, is_got_jump};
 use crate::facts::kinds::Facts;
 use crate::facts::liveness::Liveness;
 use crate::facts::red_zone::RedZone;
-
 use crate::facts::{conventions, stack_depth};
 use crate::graph::cfg::{Cfg, End};
 use crate::graph::computed_targets::Computed;
@@ -520,7 +519,7 @@ fn suspects(image: &Image, insns: &Insns) -> Vec<blizzard_verify::Suspect> {
     )
 }
 
-/// What is left of the graph once the script is written.
+/// What is used of the graph once the script is written; the rest is given back here.
 fn take_tables(cfg: Cfg) -> Vec<JumpTable> {
     cfg.tables
 }

@@ -1,7 +1,7 @@
 //! The interface between the runtime and who decides about accesses.
 //!
-//! Purpose: three kinds are foreseen: tags that inserted code tests; tags, and memory that faults where code has no tests; rights of pages alone. The rest of
-//! the runtime knows none of them. Input: the program's addresses of shared memory, changes of tags. Output: mappings, addresses, answers.
+//! Purpose: there are two kinds: tags that inserted code tests; tags, and memory that faults where code has no tests. Mappings, and addresses of bytes, the
+//! rest of the runtime has from here alone; what else differs for guarded code has the feature `guard`. Input: the program's addresses of shared memory, changes of tags. Output: mappings, addresses, answers.
 //! An address of the program stands for three: that of the program itself; the one by which the runtime reads and writes the byte
 //! ([`AccessControl::runtime_address`]); the one that the kernel is given ([`AccessControl::kernel_address`]).
 //! **Invariants**

@@ -38,7 +38,7 @@ static void misses(char *blocks, enum kind kind, int home_computes, const char *
                 at[i * STEP] = number;
             end = now();
         }
-        raw_store(STOP, number);
+        tell(STOP, number);
         if (is_warm)
             record(name, end - begin, BATCH);
     }
@@ -55,14 +55,14 @@ static void quiet_misses(char *blocks, int in_kernel, const char *name, int is_w
         for (int i = 0; i < FEW; i++)
             at[i * 8] = number;
     bz_barrier();
-    if (node == 0 && in_kernel)
-        while (raw_load(STOP) != number << 32) {
-            raw_store(ASLEEP, number);
+    if (node == 0 && in_kernel) {
+        tell(ASLEEP, number);
+        while (told(STOP) != number << 32)
             poll(0, 0, 2);
-        }
+    }
     if (node == 1) {
         for (int i = 0; i < FEW; i++) {
-            while (in_kernel && raw_load(ASLEEP) != number)
+            while (in_kernel && told(ASLEEP) != number)
                 _mm_pause();
             uint64_t since = now();
             while (now() - since < ASLEEP_AFTER)
@@ -73,7 +73,7 @@ static void quiet_misses(char *blocks, int in_kernel, const char *name, int is_w
             if (is_warm)
                 record(name, end - begin, 1);
         }
-        raw_store(STOP, number << 32);
+        tell(STOP, number << 32);
     }
     bz_barrier();
 }
@@ -174,6 +174,6 @@ int main(int count, char **list) {
     else if (!strcmp(what, "false-sharing"))
         bench_false_sharing(batches);
     else
-        return 2;
+        return 3;
     return end_bench();
 }

@@ -16,9 +16,10 @@ use crate::launch::hosts::frames::{
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::options::LaunchOptions;
-use crate::launch::region::{self, RegionFile};
+use crate::launch::region::{self, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
+use crate::launch::watching::plain_again;
 use crate::launch::watching::stuck::{self, Locate, Sight};
 use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
@@ -142,7 +143,8 @@ fn header_of(plan: &RunPlan) -> Result<RegionHeader> {
         && (1..=blizzard_contract::MAX_NODES as u32).contains(&header.nodes)
         && (header.contexts_off, header.rings_off, header.ring_bytes, header.fill_off, header.fill_bytes)
             == (usual.contexts_off, usual.rings_off, usual.ring_bytes, usual.fill_off, usual.fill_bytes)
-        && (header.total_bytes, header.rules_off) == (usual.total_bytes, usual.rules_off);
+        && (header.total_bytes, header.rules_off) == (usual.total_bytes, usual.rules_off)
+        && [0, usual.learnt_off].contains(&header.learnt_off);
     if !follows || plan.me >= plan.hosts.len() || !is_usual {
         return Err(Error::new("the launcher's plan is not one"));
     }
@@ -299,7 +301,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
     let refused = counts.refusals().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
     let CarrierCounts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
     let carried = Carried { batches_sent, batches_received, messages_sent, messages_received, refused };
-    speaker.say(&ToLauncher::Bye { carried, matched: region.matched() }, b"");
+    let learnt = region.learnt().into_iter().map(|place| (place.access, place.faults)).collect();
+    speaker.say(&ToLauncher::Bye { carried, matched: region.matched(), learnt }, b"");
     Ok(())
 }
 
@@ -474,10 +477,11 @@ fn watch(
                 deadline = Some(Instant::now() + GRACE);
             }
             let ended = nodes[at].ended.unwrap_or_default();
-            let (phase, message, counters) = (report.phase, report.message, report.counters.to_vec());
+            let NodeReport { phase, message, counters, traps } = report;
+            let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
             let seen = crashes.iter().find(|crash| crash.is_of(node.into(), ended, message.is_some()));
             let told = seen.map(|crash| (agent.reports.describe)(crash, agent.plan.guard)).unwrap_or_default();
-            let ended = Ended { node, status: ended.into_raw(), phase, message, counters, has_failed, told };
+            let ended = Ended { node, status: ended.into_raw(), phase, message, counters, traps, has_failed, told };
             agent.speaker.say(&ToLauncher::Ended(ended), b"");
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {
@@ -485,7 +489,9 @@ fn watch(
             // Once more, should something have been in the way.
             deadline = Some(Instant::now() + RECHECK);
         }
-        let timeout = deadline.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()));
+        let own = OwnNodes { nodes, first: first.into() };
+        let recheck = if region.learns() { plain_again::ring(own, region) } else { RECHECK };
+        let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         match agent.next(timeout) {
             News::Look => {}
             News::Over(why) => {

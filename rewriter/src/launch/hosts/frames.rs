@@ -93,6 +93,8 @@ pub struct Ended {
     pub phase: u32,
     pub message: Option<String>,
     pub counters: Vec<u64>,
+    /// Where it hit trap bytes: name, new address, hits.
+    pub traps: Vec<(u64, u32, u32)>,
     /// The run fails because of it.
     pub has_failed: bool,
     /// What was seen of it then.
@@ -165,6 +167,8 @@ pub enum ToLauncher {
     Bye {
         carried: Carried,
         matched: Matched,
+        /// Accesses, and how often they have faulted here.
+        learnt: Vec<(u64, u64)>,
     },
     Beat,
 }

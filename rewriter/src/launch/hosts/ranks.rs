@@ -588,10 +588,10 @@ impl Rank<'_> {
         let report = |node: u32| begun.region.report(node);
         if !has_failed(ended, &begun.region, node, self.is_alone()) {
             let status = ended.ended.map_or(0, ExitStatusExt::into_raw);
-            let NodeReport { phase, message, counters, .. } = report(node);
-            let counters = counters.to_vec();
-            let ended =
-                Ended { node: begun.node, status, phase, message, counters, has_failed: false, told: Vec::new() };
+            let NodeReport { phase, message, counters, traps } = report(node);
+            let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
+            let (has_failed, told) = (false, Vec::new());
+            let ended = Ended { node: begun.node, status, phase, message, counters, traps, has_failed, told };
             // Whoever does not listen has said why.
             let _ = self.has_ended.send(ended);
             return None;

@@ -10,21 +10,20 @@ use crate::launch::crashes::crash::{self, Describe, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
-use crate::launch::hosts::frames::{
-    self, Carried, Ended, GREETING, HostSeen, PIECE_BYTES, RunPlan, ToAgent, ToLauncher,
-};
+use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
+use crate::launch::hosts::rounds;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{self, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
 use crate::launch::watching::plain_again;
-use crate::launch::watching::stuck::{self, Locate, Sight};
+use crate::launch::watching::stuck::{Callers, Locate};
 use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
-use blizzard_carrier::carrier::{self, CarriedTraffic, Carrier, CarrierCounts};
+use blizzard_carrier::carrier::{self, Carrier, CarrierCounts};
 use blizzard_contract::RegionHeader;
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
@@ -222,24 +221,6 @@ impl Agent<'_> {
         Ok(rules)
     }
 
-    /// Looks whether the nodes of this host could go on.
-    fn see(&self, own: OwnNodes, (region, carrier): (&RegionFile, Option<&Carrier>), places: bool) -> HostSeen {
-        let mut sight = Sight::of(own, region);
-        if sight.awake.is_some() {
-            return HostSeen { sight, ..HostSeen::default() };
-        }
-        if places {
-            let callers: Vec<_> =
-                sight.sleepers.iter().map(|node| stuck::callers(own, node.node, &node.waiting)).collect();
-            let found = (self.reports.locate)(&callers);
-            sight.sleepers.iter_mut().zip(found).for_each(|(node, place)| node.place = place);
-        }
-        // A host that is alone has nothing under way.
-        match carrier.map_or(Some(CarriedTraffic::default()), Carrier::traffic) {
-            Some(CarriedTraffic { sent, arrived, is_left }) => HostSeen { sight, is_quiet: !is_left, sent, arrived },
-            None => HostSeen { sight, ..HostSeen::default() },
-        }
-    }
 }
 
 fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, reports: Reports) -> Result<()> {
@@ -281,6 +262,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
                 carrier::CarrierEvent::Lost { host, why } => ToLauncher::Lost { host, why },
                 carrier::CarrierEvent::Node { node, why } => ToLauncher::Silent { node, why },
                 carrier::CarrierEvent::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
+                // Agents say nothing to each other.
+                carrier::CarrierEvent::Said { .. } => return,
             };
             speaker.say(&frame, b"");
         };
@@ -519,7 +502,8 @@ fn watch(
                     credits.iter().filter(|((_, error), _)| *error == is_error).for_each(|(_, credit)| credit.close());
                 }
                 ToAgent::Look { places } => {
-                    let seen = agent.see(OwnNodes { nodes, first: first.into() }, (region, carrier), places);
+                    let locate = places.then_some(&agent.reports.locate as &dyn Fn(&[Callers]) -> _);
+                    let seen = rounds::see(OwnNodes { nodes, first: first.into() }, (region, carrier), locate);
                     agent.speaker.say(&ToLauncher::Seen(seen), b"");
                 }
                 ToAgent::Signal(signal) => nodes.iter().for_each(|node| node.signal(signal)),

@@ -190,7 +190,12 @@ fn ranks_of_several_hosts_that_wait_for_each_other_are_told() {
         let mpirun = format!("mpirun --host {hosts} -x UCX_TLS -x UCX_NET_DEVICES blizzard node --stuck-timeout 1");
         let outcome = run(&mut network.shell(&format!("{mpirun} -- ./ends locks")), "", LIMIT).unwrap();
         let told = "blizzard: error: the run is stuck: all nodes wait for each other, and none can go on";
-        assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(1), vec![told.to_owned()]), "{}", outcome.describe());
+        assert_eq!(
+            (outcome.ending, ours(&outcome)),
+            (Ending::Exit(1), vec![told.to_owned()]),
+            "{}",
+            outcome.describe()
+        );
         let text = outcome.stderr_text();
         for (node, waits, place) in [
             (0, "lock 1 of node 0 node 1", " lock_crosswise"),

@@ -126,7 +126,10 @@ enum Order {
     /// Where the carriers of all hosts are.
     Connect(Vec<Vec<u8>>),
     Tell(Sender<CarriedTraffic>),
-    Say { host: usize, bytes: Vec<u8> },
+    Say {
+        host: usize,
+        bytes: Vec<u8>,
+    },
 }
 
 /// A carrier that has been started.

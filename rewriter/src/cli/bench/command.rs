@@ -123,7 +123,7 @@ impl BenchCommand {
         };
         let place = place.as_ref().map(|(place, _)| place);
         let plan = self.what.plan(if place.is_some() { Distance::Far } else { Distance::Near });
-        let bench = Bench { folder: folder.path(), plan: &plan, options, where_to: &where_to, place };
+        let bench = BenchRuns { folder: folder.path(), plan: &plan, options, where_to: &where_to, place };
         let samples = match bench.measure(&Blob::of(options.access)?, None)? {
             Measured::Samples(samples) => samples,
             Measured::NotBegun(why) => {
@@ -179,7 +179,7 @@ fn two_hosts(place: RunPlace) -> Result<(RunPlace, [String; 2])> {
 }
 
 /// What is measured, and where.
-struct Bench<'a> {
+struct BenchRuns<'a> {
     folder: &'a Path,
     plan: &'a BenchPlan,
     options: &'a BenchOptions,
@@ -195,10 +195,10 @@ enum Measured {
     NotBegun(String),
 }
 
-impl Bench<'_> {
+impl BenchRuns<'_> {
     /// Runs the program as often as asked for, and collects what it has measured.
     fn measure(&self, blob: &Blob, steps: Option<u64>) -> Result<Measured> {
-        let Bench { folder, plan, options, where_to, place } = self;
+        let BenchRuns { folder, plan, options, where_to, place } = self;
         let asked = Options { access: options.access, ..Options::default() };
         let program = plan.program.rewrite(folder, "bench", asked, blob, place.is_some())?;
         let failed = |e: std::io::Error| Error::new("cannot make a file for the results").because(e);

@@ -250,10 +250,6 @@ impl RunCommand {
         let name = &self.program.command[0];
         let shown = name.display();
         let input = input::read(&input::find_program(name)?)?;
-        if self.debugger.are_given() {
-            return Err(Error::new("--gdb: the nodes of a run on several hosts are not started by the launcher")
-                .help("debug a run on one host: leave out --hosts and --hostfile"));
-        }
         if self.libraries.no_libraries {
             return Err(Error::new("--no-libraries: the libraries of a run on several hosts are rewritten and sent"));
         }
@@ -291,6 +287,7 @@ impl RunCommand {
         let (rules, table) = found.transpose()?.unzip();
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
         let mut options = LaunchOptions {
+            debugger: self.debugger.on_hosts(&hosts, &sent[0], flags.guard)?,
             rules: table.map(Arc::new).unwrap_or_default(),
             learns: object.is_some() && !self.no_learn,
             ..self.launch_options(nodes)
@@ -590,8 +587,11 @@ fn of_original(input: &input::InputFile, options: &Options, libraries: LibraryOp
 /// Of an original program that becomes guarded code and learns: what it is, and what is known of it.
 fn known(input: &input::InputFile, options: &Options, learns: bool) -> Result<(Option<Object>, Knowledge)> {
     let object = (options.access == AccessMode::Guard && learns).then(|| Object::of(&input.bytes));
-    let learnt = object.map(|object| Ok(knowledge::of_program(&Cache::of_user()?, object)));
-    Ok((object, learnt.transpose()?.unwrap_or_default()))
+    let learnt = match object {
+        Some(object) => knowledge::of_program(&Cache::of_user()?, object),
+        None => Knowledge::default(),
+    };
+    Ok((object, learnt))
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.

@@ -146,7 +146,8 @@ impl NodeCommand {
         let locate = |callers: &[Callers], of: &RankSetup| {
             stuck::places(callers, &originals(&of.program, of.options.original.as_deref()))
         };
-        let setup = RankSetup { program, args, options, guard, many_nodes, identity, alone, one_host, locate, farthest };
+        let setup =
+            RankSetup { program, args, options, guard, many_nodes, identity, alone, one_host, locate, farthest };
         Ok(Prepared { setup, ready, stats, rules })
     }
 }

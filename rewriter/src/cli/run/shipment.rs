@@ -46,12 +46,15 @@ pub(crate) fn of_bundle(input: &InputFile) -> Result<Vec<(FileEntry, PathBuf)>> 
     let folder = rewritten::libraries_folder(&input.path);
     let own_folder = input.path.parent().map(|parent| parent.join(BUNDLE_FOLDER));
     if !is_whole || folder.is_some() && folder != own_folder {
-        return Err(Error::new(format!("{}: has been rewritten already, for this host", input.name))
-            .help("give the original program, which is rewritten and sent, or what `blizzard rewrite --bundle` has made"));
+        return Err(Error::new(format!("{}: has been rewritten already, for this host", input.name)).help(
+            "give the original program, which is rewritten and sent, or what `blizzard rewrite --bundle` has made",
+        ));
     }
     let failed = |e: std::io::Error| Error::new(format!("{}: the bundle cannot be read", input.name)).because(e);
     let mut libraries = Vec::new();
-    for entry in folder.iter().map(std::fs::read_dir).collect::<std::io::Result<Vec<_>>>().map_err(failed)?.into_iter().flatten() {
+    for entry in
+        folder.iter().map(std::fs::read_dir).collect::<std::io::Result<Vec<_>>>().map_err(failed)?.into_iter().flatten()
+    {
         let path = entry.map_err(failed)?.path();
         if path.is_file() {
             libraries.push((path.file_name().unwrap_or_default().into(), path));

@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_run_that_is_started_gets_the_same_hosts() {
         assert!(place(&[]).unwrap().is_none());
-        let first = place(&["--hosts", "a:2, b", "--launcher", "ssh  -q", "--agent", "/opt/blizzard"]).unwrap().unwrap();
+        let first =
+            place(&["--hosts", "a:2, b", "--launcher", "ssh  -q", "--agent", "/opt/blizzard"]).unwrap().unwrap();
         let words = first.words();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert_eq!(words, ["--hosts", "a:2,b:1", "--launcher", "ssh -q", "--agent", "/opt/blizzard"]);

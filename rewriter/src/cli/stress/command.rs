@@ -259,7 +259,13 @@ impl StressCommand {
         let options = Options { access: self.access, ..Options::default() };
         Ok(Programs {
             plain: Workload::Stress.rewrite(folder, "stress", options, &plain, self.hosts.are_given())?,
-            delaying: Workload::Stress.rewrite(folder, "stress-delaying", options, &delaying, self.hosts.are_given())?,
+            delaying: Workload::Stress.rewrite(
+                folder,
+                "stress-delaying",
+                options,
+                &delaying,
+                self.hosts.are_given(),
+            )?,
         })
     }
 
@@ -330,7 +336,9 @@ impl StressCommand {
             *totals.allocation_protocols.entry(protocol).or_default() += 1;
         }
         match problem {
-            None => fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e))?,
+            None => {
+                fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e))?
+            }
             Some((kind, what, details)) => {
                 let logs = self.keep_logs(&logs, round)?;
                 totals.finding = Some(Finding { round: *round, kind, what, details, logs });

@@ -275,9 +275,8 @@ mod tests {
         }
         let plain = rounds.iter().filter(|r| !r.has_attributes()).count();
         assert!((50..150).contains(&plain), "{plain}");
-        let words = |r: &Round| {
-            r.arguments(None, 0).iter().filter(|a| a.to_string_lossy().starts_with("piece")).count()
-        };
+        let words =
+            |r: &Round| r.arguments(None, 0).iter().filter(|a| a.to_string_lossy().starts_with("piece")).count();
         assert!(rounds.iter().all(|r| words(r) == 1 + r.pieces.iter().flatten().count()));
     }
 

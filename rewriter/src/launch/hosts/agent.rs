@@ -14,7 +14,7 @@ use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, 
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::hosts::rounds;
-use crate::launch::options::LaunchOptions;
+use crate::launch::options::{Debugger, GDBSERVER, LaunchOptions};
 use crate::launch::region::{self, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
@@ -24,7 +24,7 @@ use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
 use blizzard_carrier::carrier::{self, Carrier, CarrierCounts};
-use blizzard_contract::RegionHeader;
+use blizzard_contract::{RegionHeader, node_phase};
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -34,7 +34,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ChildStdin;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -220,7 +220,6 @@ impl Agent<'_> {
         }
         Ok(rules)
     }
-
 }
 
 fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, reports: Reports) -> Result<()> {
@@ -382,9 +381,16 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &RegionFile, carrier: Opti
     let numbers = plan.hosts[plan.me].nodes.clone();
     let total = plan.hosts.last().map_or(0, |host| host.nodes.end);
     let mut command = plan.command.iter().map(|word| OsString::from_vec(word.clone()));
+    let here = plan.debugged.filter(|(node, _)| numbers.contains(node));
+    let debugger = here.map(|(node, port)| Debugger::server(node.into(), port, GDBSERVER.into()));
+    if debugger.is_some() && Command::new(GDBSERVER).arg("--version").stdout(Stdio::null()).status().is_err() {
+        let error = Error::new(format!("{GDBSERVER} is not in PATH"));
+        return Err(error.help(format!("install it there (Debian package {GDBSERVER})")));
+    }
     let options = LaunchOptions {
         nodes: total.into(),
         arg0: command.next(),
+        debugger,
         pipes_input: true,
         // Output goes through the agent, also of a node that is alone.
         tag_output: true,
@@ -454,7 +460,10 @@ fn watch(
         for at in reaper.reap(nodes, region) {
             let node = first + at as u16;
             let report = region.report(node.into());
-            let has_failed = has_failed(&nodes[at], region, node.into(), is_alone);
+            // As on one host: nobody can do without a node whose debugger has given it up.
+            let is_debugged = agent.plan.debugged.is_some_and(|(debugged, _)| debugged == node);
+            let is_given_up = is_debugged && !is_alone && report.phase != node_phase::DONE;
+            let has_failed = is_given_up || has_failed(&nodes[at], region, node.into(), is_alone);
             if has_failed && deadline.is_none() {
                 region.abort();
                 deadline = Some(Instant::now() + GRACE);

@@ -39,6 +39,8 @@ pub struct RunPlan {
     pub files: Vec<FileEntry>,
     /// Nodes run guarded code.
     pub guard: bool,
+    /// A node that starts under gdbserver, and the port of its host for a debugger.
+    pub debugged: Option<(u16, u16)>,
     /// Seconds without a word from the launcher after which the agent ends; 0: never.
     pub timeout_seconds: u32,
 }

@@ -575,17 +575,7 @@ impl Run {
             Some(RunStop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
             _ => Vec::new(),
         };
-        RunOutcome {
-            exit_status,
-            failure,
-            nodes,
-            learnt,
-            matched,
-            stuck: self.stuck,
-            crash: None,
-            told,
-            wall,
-        }
+        RunOutcome { exit_status, failure, nodes, learnt, matched, stuck: self.stuck, crash: None, told, wall }
     }
 }
 
@@ -633,6 +623,7 @@ fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> RunPlan {
             .collect(),
         files: setup.files.iter().map(|(entry, _)| entry.clone()).collect(),
         guard: setup.guard,
+        debugged: setup.options.debugger.as_ref().and_then(|d| Some((d.node as u16, d.port?))),
         timeout_seconds: setup.options.peer_timeout_ms.div_ceil(1000),
     }
 }

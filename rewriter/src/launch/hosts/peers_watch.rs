@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Serialize, Deserialize)]
 enum PeerWord {
     /// What do the nodes do? `places`: where they wait is wanted, too.
-    Look { places: bool },
+    Look {
+        places: bool,
+    },
     Seen(HostSeen),
 }
 
@@ -62,7 +64,9 @@ impl PeersWatch {
     /// Begins a round if it is time. What all nodes wait for, if the run is stuck: only a run on one host has an answer at once.
     pub(super) fn look(&mut self, here: &HostPeers<'_>) -> Option<Vec<StuckNode>> {
         let places = self.rounds.as_mut()?.ask()?;
-        (0..self.hosts.len()).filter(|host| *host != self.me).for_each(|host| here.say(host, &PeerWord::Look { places }));
+        (0..self.hosts.len())
+            .filter(|host| *host != self.me)
+            .for_each(|host| here.say(host, &PeerWord::Look { places }));
         let seen = self.see(here, places);
         self.answered(self.me, seen)
     }

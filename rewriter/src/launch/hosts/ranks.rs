@@ -514,7 +514,9 @@ impl Rank<'_> {
             News::Carrier(carrier::CarrierEvent::Node { why, .. } | carrier::CarrierEvent::Failed(why)) => {
                 return Some(failed(status, Error::new(format!("host {}: {why}", host_name()))));
             }
-            News::Carrier(carrier::CarrierEvent::Said { host, bytes }) => return self.look_or_hear(Some((host, bytes))),
+            News::Carrier(carrier::CarrierEvent::Said { host, bytes }) => {
+                return self.look_or_hear(Some((host, bytes)));
+            }
             News::Carrier(carrier::CarrierEvent::Connected) => {}
         }
         None

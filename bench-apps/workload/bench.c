@@ -115,8 +115,8 @@ static void bench_misses(uint64_t batches) {
     blocks = bz_lookup(0);
     const char *words = find_argument("steps");
     const volatile uint64_t *instruments = words ? (const volatile uint64_t *)strtoull(words, 0, 0) : 0;
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++) {
-        int is_warm = batch >= WARM_UP;
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++) {
+        int is_warm = batch >= warm_up;
         if (instruments) {
             steps(blocks, instruments, is_warm);
             continue;
@@ -157,8 +157,8 @@ static void bench_false_sharing(uint64_t batches) {
     if (node == 0)
         bz_publish(0, bz_alloc(4 * PAGE));
     memory = bz_lookup(0);
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++) {
-        int is_warm = batch >= WARM_UP;
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++) {
+        int is_warm = batch >= warm_up;
         store_often(memory, 2 * PAGE, "different_pages", is_warm);
         store_often(memory, BLOCK, "neighbouring_blocks", is_warm);
         store_often(memory, 8, "same_block", is_warm);

@@ -168,8 +168,8 @@ static void far_stream(int is_warm) {
 static void bench_messages(uint64_t batches) {
     const char *words = find_argument("steps");
     instruments = words ? (const volatile uint64_t *)strtoull(words, 0, 0) : 0;
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++) {
-        int is_warm = batch >= WARM_UP;
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++) {
+        int is_warm = batch >= warm_up;
         if (instruments) {
             request_steps(is_warm);
             continue;
@@ -316,9 +316,9 @@ static void bench_bulk(uint64_t batches) {
         }
     bz_barrier();
     static uint64_t number;
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++)
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++)
         for (int which = 0; which < SIZES; which++) {
-            int is_warm = batch >= WARM_UP;
+            int is_warm = batch >= warm_up;
             uint64_t bytes = (uint64_t)SMALLEST << 2 * which;
             if (far_peer >= 0) {
                 far_copies(bytes, is_warm);

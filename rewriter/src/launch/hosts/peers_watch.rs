@@ -27,6 +27,16 @@ enum PeerWord {
         places: bool,
     },
     Seen(HostSeen),
+    /// The run is stuck: node 0's rank tells that, and ends.
+    Stuck,
+}
+
+/// What a rank finds, or is told.
+pub(super) enum PeersNews {
+    /// The run is stuck; what its nodes wait for.
+    Stuck(Vec<StuckNode>),
+    /// It is stuck, and another rank says so.
+    IsTold,
 }
 
 /// The nodes of this host, whoever has started them.
@@ -61,18 +71,20 @@ impl PeersWatch {
         self.rounds.as_ref()?.next()
     }
 
-    /// Begins a round if it is time. What all nodes wait for, if the run is stuck: only a run on one host has an answer at once.
-    pub(super) fn look(&mut self, here: &HostPeers<'_>) -> Option<Vec<StuckNode>> {
+    /// Begins a round if it is time. Only a run on one host has an answer at once.
+    pub(super) fn look(&mut self, here: &HostPeers<'_>) -> Option<PeersNews> {
         let places = self.rounds.as_mut()?.ask()?;
-        (0..self.hosts.len())
-            .filter(|host| *host != self.me)
-            .for_each(|host| here.say(host, &PeerWord::Look { places }));
+        self.say_to_others(here, &PeerWord::Look { places });
         let seen = self.see(here, places);
-        self.answered(self.me, seen)
+        self.answered(self.me, seen, here)
     }
 
-    /// Another host has said something. What all nodes wait for, if the run is stuck.
-    pub(super) fn hear(&mut self, host: usize, bytes: &[u8], here: &HostPeers<'_>) -> Option<Vec<StuckNode>> {
+    fn say_to_others(&self, here: &HostPeers<'_>, word: &PeerWord) {
+        (0..self.hosts.len()).filter(|host| *host != self.me).for_each(|host| here.say(host, word));
+    }
+
+    /// Another host has said something.
+    pub(super) fn hear(&mut self, host: usize, bytes: &[u8], here: &HostPeers<'_>) -> Option<PeersNews> {
         self.heard.get_mut(host)?.extend_from_slice(bytes);
         loop {
             let mut rest = &self.heard[host][..];
@@ -84,11 +96,12 @@ impl PeersWatch {
                     match word {
                         PeerWord::Look { places } => here.say(host, &PeerWord::Seen(self.see(here, places))),
                         PeerWord::Seen(seen) => {
-                            let stuck = self.answered(host, seen);
-                            if stuck.is_some() {
-                                return stuck;
+                            let news = self.answered(host, seen, here);
+                            if news.is_some() {
+                                return news;
                             }
                         }
+                        PeerWord::Stuck => return Some(PeersNews::IsTold),
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => return None,
@@ -101,12 +114,16 @@ impl PeersWatch {
         }
     }
 
-    fn answered(&mut self, host: usize, seen: HostSeen) -> Option<Vec<StuckNode>> {
+    fn answered(&mut self, host: usize, seen: HostSeen, here: &HostPeers<'_>) -> Option<PeersNews> {
         let mut stuck = self.rounds.as_mut()?.answered(host, seen)?;
         if self.hosts.len() == 1 {
             stuck.iter_mut().for_each(|node| node.host = None);
+        } else {
+            // Else they would say that they have lost this host, should the starter be slow to end them.
+            self.say_to_others(here, &PeerWord::Stuck);
+            here.has_said();
         }
-        Some(stuck)
+        Some(PeersNews::Stuck(stuck))
     }
 
     fn see(&self, here: &HostPeers<'_>, places: bool) -> HostSeen {
@@ -126,6 +143,13 @@ impl HostPeers<'_> {
         // Nothing fails that goes into memory.
         if let (Some(carrier), Ok(())) = (self.carrier, frames::write(&mut bytes, word, b"")) {
             carrier.say(host, bytes);
+        }
+    }
+
+    /// Waits until what was said has gone: between two answers the carrier sends.
+    fn has_said(&self) {
+        for _ in 0..2 {
+            let _ = self.carrier.map(Carrier::traffic);
         }
     }
 

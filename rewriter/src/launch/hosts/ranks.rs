@@ -24,7 +24,7 @@ use crate::launch::hosts::frames::{Ended, version};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
-use crate::launch::hosts::peers_watch::{HostPeers, PeersWatch};
+use crate::launch::hosts::peers_watch::{HostPeers, PeersNews, PeersWatch};
 use crate::launch::launcher::{NodeEnd, WrittenOutput, verdict};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
@@ -527,12 +527,20 @@ impl Rank<'_> {
         let (begun, peers, setup) = (self.begun.as_ref()?, self.stuck.as_mut()?, self.setup);
         let locate = |callers: &[Callers]| (setup.locate)(callers, setup);
         let here = HostPeers { region: &begun.region, carrier: begun.carrier.as_ref(), locate: &locate };
-        let stuck = match said {
+        let news = match said {
             None => peers.look(&here),
             Some((host, bytes)) => peers.hear(host, &bytes, &here),
         }?;
-        let (exit_status, failure) = verdict(Some(RunStop::Stuck), &[], WrittenOutput::default());
-        Some(RankOutcome { failure, stuck, ..quiet(exit_status) })
+        match news {
+            PeersNews::Stuck(stuck) => {
+                let (exit_status, failure) = verdict(Some(RunStop::Stuck), &[], WrittenOutput::default());
+                Some(RankOutcome { failure, stuck, ..quiet(exit_status) })
+            }
+            PeersNews::IsTold => {
+                self.let_others_speak(libc::EXIT_FAILURE);
+                None
+            }
+        }
     }
 
     fn is_alone(&self) -> bool {

@@ -38,7 +38,7 @@ static void misses(char *blocks, enum kind kind, int home_computes, const char *
                 at[i * STEP] = number;
             end = now();
         }
-        raw_store(STOP, number);
+        tell(STOP, number);
         if (is_warm)
             record(name, end - begin, BATCH);
     }
@@ -55,14 +55,14 @@ static void quiet_misses(char *blocks, int in_kernel, const char *name, int is_w
         for (int i = 0; i < FEW; i++)
             at[i * 8] = number;
     bz_barrier();
-    if (node == 0 && in_kernel)
-        while (raw_load(STOP) != number << 32) {
-            raw_store(ASLEEP, number);
+    if (node == 0 && in_kernel) {
+        tell(ASLEEP, number);
+        while (told(STOP) != number << 32)
             poll(0, 0, 2);
-        }
+    }
     if (node == 1) {
         for (int i = 0; i < FEW; i++) {
-            while (in_kernel && raw_load(ASLEEP) != number)
+            while (in_kernel && told(ASLEEP) != number)
                 _mm_pause();
             uint64_t since = now();
             while (now() - since < ASLEEP_AFTER)
@@ -73,7 +73,7 @@ static void quiet_misses(char *blocks, int in_kernel, const char *name, int is_w
             if (is_warm)
                 record(name, end - begin, 1);
         }
-        raw_store(STOP, number << 32);
+        tell(STOP, number << 32);
     }
     bz_barrier();
 }
@@ -115,8 +115,8 @@ static void bench_misses(uint64_t batches) {
     blocks = bz_lookup(0);
     const char *words = find_argument("steps");
     const volatile uint64_t *instruments = words ? (const volatile uint64_t *)strtoull(words, 0, 0) : 0;
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++) {
-        int is_warm = batch >= WARM_UP;
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++) {
+        int is_warm = batch >= warm_up;
         if (instruments) {
             steps(blocks, instruments, is_warm);
             continue;
@@ -157,8 +157,8 @@ static void bench_false_sharing(uint64_t batches) {
     if (node == 0)
         bz_publish(0, bz_alloc(4 * PAGE));
     memory = bz_lookup(0);
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++) {
-        int is_warm = batch >= WARM_UP;
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++) {
+        int is_warm = batch >= warm_up;
         store_often(memory, 2 * PAGE, "different_pages", is_warm);
         store_often(memory, BLOCK, "neighbouring_blocks", is_warm);
         store_often(memory, 8, "same_block", is_warm);
@@ -174,6 +174,6 @@ int main(int count, char **list) {
     else if (!strcmp(what, "false-sharing"))
         bench_false_sharing(batches);
     else
-        return 2;
+        return 3;
     return end_bench();
 }

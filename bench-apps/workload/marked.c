@@ -111,7 +111,7 @@ int main(int count, char **list) {
     uint64_t stride = argument("stride");
     if (bz_nodes() != 3 || stride < 8 || stride % 8) {
         fprintf(stderr, "marked: wants three nodes, and blocks of words\n");
-        return 2;
+        return 3;
     }
     raise(SIGSTOP);
     if (node == 0)

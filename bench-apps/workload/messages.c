@@ -53,7 +53,7 @@ static void requests(int home_computes, const char *name, int is_warm) {
         for (int i = 0; i < BATCH; i++)
             ask(i);
         uint64_t end = now();
-        raw_store(STOP, number);
+        tell(STOP, number);
         if (is_warm)
             record(name, end - begin, BATCH);
     }
@@ -150,11 +150,26 @@ static void raw_stream(int is_warm) {
     bz_barrier();
 }
 
+/* The same on two hosts: as many bytes in one piece over TCP; a line comes back when all are there. */
+static void far_stream(int is_warm) {
+    static char all[STREAM * FAR_LINE];
+    bz_barrier();
+    uint64_t begin = now();
+    if (node == 1)
+        far_require(far_give(far_peer, all, sizeof all) && far_take(far_peer, all, FAR_LINE));
+    else
+        far_require(far_take(far_peer, all, sizeof all) && far_give(far_peer, all, FAR_LINE));
+    uint64_t end = now();
+    if (node == 1 && is_warm)
+        record("raw_stream", end - begin, STREAM);
+    bz_barrier();
+}
+
 static void bench_messages(uint64_t batches) {
     const char *words = find_argument("steps");
     instruments = words ? (const volatile uint64_t *)strtoull(words, 0, 0) : 0;
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++) {
-        int is_warm = batch >= WARM_UP;
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++) {
+        int is_warm = batch >= warm_up;
         if (instruments) {
             request_steps(is_warm);
             continue;
@@ -162,7 +177,10 @@ static void bench_messages(uint64_t batches) {
         ping_pong(is_warm);
         requests(0, "request_reply", is_warm);
         requests(1, "request_reply_computing", is_warm);
-        raw_stream(is_warm);
+        if (far_peer >= 0)
+            far_stream(is_warm);
+        else
+            raw_stream(is_warm);
         stream(is_warm);
     }
 }
@@ -232,10 +250,28 @@ static void copies(uint64_t number, uint64_t bytes, int by_pieces, const char *k
     bz_barrier();
 }
 
+/* The floor on two hosts: the same bytes over TCP, from asking for them until they are there. */
+static void far_copies(uint64_t bytes, int is_warm) {
+    char line[FAR_LINE] = {0};
+    bz_barrier();
+    if (node == 1) {
+        uint64_t begin = now();
+        far_require(far_give(far_peer, line, sizeof line) && far_take(far_peer, buffer, bytes));
+        uint64_t end = now();
+        char name[32];
+        snprintf(name, sizeof name, "stream_%lu", (unsigned long)bytes);
+        if (is_warm)
+            record(name, end - begin, 1);
+    } else {
+        far_require(far_take(far_peer, line, sizeof line) && far_give(far_peer, buffer, bytes));
+    }
+    bz_barrier();
+}
+
 static void require(uint64_t found, uint64_t expected) {
     if (found != expected) {
         fprintf(stderr, "bench: the data that arrived are not those that were sent\n");
-        exit(2);
+        exit(3);
     }
 }
 
@@ -268,7 +304,7 @@ static void bench_bulk(uint64_t batches) {
     buffer = mmap(0, LARGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (buffer == MAP_FAILED) {
         perror("bench: no memory");
-        exit(2);
+        exit(3);
     }
     madvise(buffer, LARGEST, MADV_NOHUGEPAGE);
     memset(buffer, 1, LARGEST);
@@ -280,12 +316,16 @@ static void bench_bulk(uint64_t batches) {
         }
     bz_barrier();
     static uint64_t number;
-    for (uint64_t batch = 0; batch < batches + WARM_UP; batch++)
+    for (uint64_t batch = 0; batch < batches + warm_up; batch++)
         for (int which = 0; which < SIZES; which++) {
-            int is_warm = batch >= WARM_UP;
+            int is_warm = batch >= warm_up;
             uint64_t bytes = (uint64_t)SMALLEST << 2 * which;
-            copies(++number, bytes, 0, "copy_string", is_warm);
-            copies(++number, bytes, 1, "copy_pieces", is_warm);
+            if (far_peer >= 0) {
+                far_copies(bytes, is_warm);
+            } else {
+                copies(++number, bytes, 0, "copy_string", is_warm);
+                copies(++number, bytes, 1, "copy_pieces", is_warm);
+            }
             transfer(++number, which, is_warm);
         }
 }
@@ -299,6 +339,6 @@ int main(int count, char **list) {
     else if (!strcmp(what, "bulk"))
         bench_bulk(batches);
     else
-        return 2;
+        return 3;
     return end_bench();
 }

@@ -14,7 +14,7 @@
  *     "BLZSTLOG" | epoch, number of accesses << 32
  *     location, kind << 32 (0 load, 1 store, 2 exchange) | what a load or an exchange has returned; 0 for a store
  * An epoch begins and ends at a barrier, so the checker can take one epoch after the other. It is `rewriter/src/cli/stress`, which also
- * gives the arguments.
+ * gives the arguments. Without the argument `folder` the log goes to standard output, as lines of hexadecimal digits.
  */
 #include "workload.h"
 #include <blizzard.h>
@@ -46,9 +46,25 @@ static void write_all(int file, const void *from, size_t bytes) {
         ssize_t written = write(file, at, bytes);
         if (written <= 0) {
             perror("workload: cannot write");
-            exit(2);
+            exit(3);
         }
         at += written, bytes -= (size_t)written;
+    }
+}
+
+/* The bytes as lines of digits, two for each byte: standard output is what comes back from other hosts. */
+static void print_all(const void *from, size_t bytes) {
+    enum { IN_LINE = 2048 };
+    static const char digits[] = "0123456789abcdef";
+    static char line[2 * IN_LINE + 1];
+    const unsigned char *at = from;
+    while (bytes) {
+        size_t count = bytes < IN_LINE ? bytes : IN_LINE;
+        for (size_t i = 0; i < count; i++)
+            line[2 * i] = digits[at[i] >> 4], line[2 * i + 1] = digits[at[i] & 15];
+        line[2 * count] = '\n';
+        write_all(STDOUT_FILENO, line, 2 * count + 1);
+        at += count, bytes -= count;
     }
 }
 
@@ -111,7 +127,7 @@ static void allocate(void) {
         void *memory = bz_alloc_with((pages - k + pieces - 1) / pieces * PAGE, &attributes);
         if (!memory) {
             fprintf(stderr, "workload: no shared memory\n");
-            exit(2);
+            exit(3);
         }
         bz_publish((unsigned)k, memory);
     }
@@ -187,21 +203,26 @@ int main(int count, char **list) {
         next_random();
     pieces = argument("pieces");
     if (pieces == 0 || pieces > PIECES)
-        return 2;
+        return 3;
     allocate();
-    char name[32];
-    snprintf(name, sizeof name, "/node-%u.log", node);
-    const char *folder = text_argument("folder");
-    char *path = malloc(strlen(folder) + sizeof name);
-    struct access *log = malloc((room + 1) * sizeof *log);
-    if (!path || !log)
-        return 2;
-    strcat(strcpy(path, folder), name);
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (file < 0) {
-        perror(path);
-        return 2;
+    const char *folder = find_argument("folder");
+    int file = -1;
+    if (folder) {
+        char name[32];
+        snprintf(name, sizeof name, "/node-%u.log", node);
+        char *path = malloc(strlen(folder) + sizeof name);
+        if (!path)
+            return 3;
+        strcat(strcpy(path, folder), name);
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (file < 0) {
+            perror(path);
+            return 3;
+        }
     }
+    struct access *log = malloc((room + 1) * sizeof *log);
+    if (!log)
+        return 3;
     uint64_t first_random = random_state;
     for (uint64_t epoch = 1; epoch <= epochs; epoch++) {
         if (again)
@@ -210,7 +231,10 @@ int main(int count, char **list) {
         log[0].value = epoch | room << 32;
         bz_barrier();
         play(log + 1, room, epoch, writes, stay, pause);
-        write_all(file, log, (room + 1) * sizeof *log);
+        if (folder)
+            write_all(file, log, (room + 1) * sizeof *log);
+        else
+            print_all(log, (room + 1) * sizeof *log);
     }
-    return close(file) != 0;
+    return folder && close(file) != 0;
 }

@@ -26,7 +26,7 @@ static const char *text_argument(const char *name) {
     const char *value = find_argument(name);
     if (!value) {
         fprintf(stderr, "workload: the argument %s=... is missing\n", name);
-        exit(2);
+        exit(3);
     }
     return value;
 }

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* At least 10^5 rounds altogether: 500 instances in 210 batches, fewer batches when several groups of nodes play. */
+/* At least 10^5 rounds altogether: 500 instances in 210 batches, fewer batches when several groups of nodes play. The program's argument is another number of
+ * batches. */
 enum { INSTANCES = 500, BATCHES = 210 };
 
 /* A variable alone in its block. */
@@ -34,8 +35,9 @@ static uint64_t next_random(void) {
     return random_state;
 }
 
-int main(void) {
+int main(int count, char **list) {
     unsigned node = bz_node(), nodes = bz_nodes(), groups = nodes / ROLES;
+    uint64_t batches = count > 1 ? strtoull(list[1], 0, 0) : BATCHES;
     if (groups == 0) {
         fprintf(stderr, "this test takes %d nodes\n", ROLES);
         return 2;
@@ -55,7 +57,7 @@ int main(void) {
     random_state = 0x9e3779b97f4a7c15u * (node + 1);
     uint64_t wrong = 0, rounds = 0, histogram[3][3] = {{0}};
     static uint64_t seen[INSTANCES][2];
-    for (uint64_t batch = 1; batch <= (BATCHES + groups - 1) / groups; batch++) {
+    for (uint64_t batch = 1; batch <= (batches + groups - 1) / groups; batch++) {
         /* Two values per batch: 2+2W needs them. */
         uint64_t now = batch * 2;
         bz_barrier();

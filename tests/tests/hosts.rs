@@ -1,5 +1,6 @@
 //! Runs on several hosts, which are network namespaces: the same answers as on one host, how such runs fail, and that nothing is left.
 
+use blizzard_test_harness::needs::tool as need_tool;
 use blizzard_test_harness::tests;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::network::Network;
@@ -14,6 +15,12 @@ tests! {
     programs_give_the_same_answers_on_two_and_three_hosts,
     nodes_know_their_host_and_lines_are_whole,
     input_goes_to_node_0_and_statistics_come_from_all,
+    bundles_are_sent_as_they_are,
+    what_each_host_learns_comes_back,
+    a_debugger_meets_a_node_of_another_host,
+    stress_finds_all_in_order_on_two_three_and_four_hosts,
+    bench_measures_two_hosts_next_to_tcp,
+    litmus_programs_are_in_order_on_two_three_and_four_hosts,
     bulk_data_arrives_on_another_host,
     rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
@@ -30,7 +37,7 @@ tests! {
     without_ucx_the_package_is_named,
     bad_lists_of_hosts_are_refused,
     long: eight_hosts_have_128_nodes,
-    long: litmus_programs_are_sequentially_consistent_on_two_hosts,
+    long: litmus_programs_are_sequentially_consistent_on_two_three_and_four_hosts,
 }
 
 /// What hangs is ended.
@@ -47,11 +54,18 @@ fn build(network: &Network, source: &str, more: &[&str]) -> PathBuf {
     output
 }
 
-/// `blizzard run` on hosts, over TCP, from a folder that all of them have.
-fn command(network: &Network, hosts: &str, options: &[&str], program: &Path, args: &[&str]) -> Command {
-    let mut command = tool::blizzard(["run", "--hosts", hosts, "--launcher"]);
-    command.arg(network.starter()).args(options).arg("--").arg(program).args(args);
+/// A command of Blizzard's on hosts, over TCP, from a folder that all of them have.
+fn on_hosts(network: &Network, words: &[&str], hosts: &str, options: &[&str]) -> Command {
+    let mut command = tool::blizzard([words, &["--hosts", hosts, "--launcher"]].concat());
+    command.arg(network.starter()).args(options);
     command.current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
+    command
+}
+
+/// `blizzard run` of a program there.
+fn command(network: &Network, hosts: &str, options: &[&str], program: &Path, args: &[&str]) -> Command {
+    let mut command = on_hosts(network, &["run"], hosts, options);
+    command.arg("--").arg(program).args(args);
     command
 }
 
@@ -143,6 +157,134 @@ fn input_goes_to_node_0_and_statistics_come_from_all() {
         assert!(count("lock_acquires") == 50 && count("messages_received") > 50, "{counters}");
         assert_eq!(count("messages_rejected"), 0);
     }
+}
+
+fn bundles_are_sent_as_they_are() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let (bundle, plain) = (network.folder().join("bundle"), network.folder().join("ends.blz"));
+    let folder = ["--bundle", bundle.to_str().unwrap()];
+    run(tool::blizzard(["rewrite"]).arg(&program).args(folder), "", LIMIT).unwrap().success().unwrap();
+    let outcome = launch(&network, 1, &[], &bundle.join("ends"), &["count"]).success().unwrap();
+    let right = [0, 1].map(|node| format!("node {node} on {}: 100", network.host(node)));
+    assert_eq!((sorted(&outcome), outcome.stderr_text()), (right.to_vec(), String::new()));
+    refused(&network, &launch(&network, 1, &["--access", "guard"], &bundle.join("ends"), &[]), &["another --access"]);
+    run(tool::blizzard(["rewrite"]).arg(&program).arg("-o").arg(&plain), "", LIMIT).unwrap().success().unwrap();
+    refused(&network, &launch(&network, 1, &[], &plain, &[]), &["rewritten already, for this host"]);
+}
+
+/// Each node faults where it reads another one's array, at a place of its own; later neither does.
+fn what_each_host_learns_comes_back() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/sites.c", &["-g"]);
+    let (file, stats) = (network.folder().join("known"), network.folder().join("stats.json"));
+    let go = |words: &[&str], options: &[&str]| {
+        let options = [options, &["--look-ahead", "0", "--stats", stats.to_str().unwrap(), "--"]].concat();
+        let mut command = on_hosts(&network, words, &network.list(1), &options);
+        command.arg(&program).arg("last").env("BLIZZARD_CACHE", network.folder().join("cache"));
+        let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
+        assert_eq!(sorted(&outcome), ["node 0: 1", "node 1: 0"]);
+        let stats: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&stats).unwrap()).unwrap();
+        let faults = |node: usize| stats["per_node"][node]["counters"]["untested_accesses"].as_u64().unwrap();
+        ([faults(0), faults(1)], outcome.stderr_text())
+    };
+    let (unlearnt, _) = go(&["run", "--access", "guard", "--no-learn"], &[]);
+    let (first, told) = go(&["learn"], &["-o", file.to_str().unwrap()]);
+    assert!(
+        first.iter().all(|faults| *faults > 0) && told.contains("learnt: ") && told.contains("new"),
+        "{first:?} {told}"
+    );
+    let known = std::fs::read_to_string(&file).unwrap();
+    assert!(known.lines().any(|line| line.starts_with("object ") && line.ends_with(" sites")), "{known}");
+    let (third, _) = (go(&["run", "--access", "guard"], &[]), go(&["run", "--access", "guard"], &[])).1;
+    assert!(
+        (0..2).all(|node| third[node] < unlearnt[node] && third[node] <= first[node]),
+        "{unlearnt:?} {first:?} {third:?}"
+    );
+    let (lonely, told) = {
+        let mut command = on_hosts(&network, &["learn"], network.host(0), &["--"]);
+        let outcome = run(command.arg(&program), "", LIMIT).unwrap().success().unwrap();
+        (sorted(&outcome), outcome.stderr_text())
+    };
+    assert!(lonely == ["node 0: 0"] && told.contains("on one node no access faults"), "{lonely:?} {told}");
+    assert_nothing_is_left(&network);
+}
+
+/// It reaches the port on that host alone, and reads the files there through it.
+fn a_debugger_meets_a_node_of_another_host() {
+    let (mut gdb, _) = (need_tool("gdb"), need_tool("gdbserver"));
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/sites.c", &["-g"]);
+    refused(
+        &network,
+        &launch(&network, 1, &["--gdb", "1"], &program, &[]),
+        &["--gdb: on several hosts", "--gdb-server"],
+    );
+    let options = ["--gdb", "1", "--gdb-server", "4711"];
+    let mut command = command(&network, &network.list(1), &options, &program, &["last"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let note = said.next().unwrap();
+    assert!(note.contains(&format!("node 1 waits for a debugger on host {}", network.host(1))), "{note}");
+    let help = said.next().unwrap();
+    said.find(|line| line.starts_with("Process ")).unwrap();
+    let config = run(&mut tool::blizzard(["config", "--gdb"]), "", LIMIT).unwrap().stdout_text();
+    gdb.args(["-nx", "-batch", "-x", config.trim_end(), "-ex", "target remote localhost:4711"]);
+    gdb.args(["-ex", "break read_at_last", "-ex", "continue", "-ex", "backtrace", "-ex", "delete", "-ex", "continue"]);
+    let mut there = Command::new("ip");
+    there.args(["netns", "exec", network.host(1)]).arg(gdb.get_program()).args(gdb.get_args());
+    let seen = run(there.arg(help.split(' ').next_back().unwrap()), "", LIMIT).unwrap().stdout_text();
+    assert!(seen.contains(" in main (argc=") && seen.contains("exited normally"), "{help}\n{seen}");
+    let outcome = child.wait_with_output().unwrap();
+    let mut lines: Vec<_> = outcome.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+    lines.sort_unstable();
+    assert_eq!((lines, outcome.status.code()), (vec![&b"node 0: 1"[..], b"node 1: 0"], Some(0)), "{seen}");
+    assert_nothing_is_left(&network);
+}
+
+fn stress_finds_all_in_order_on_two_three_and_four_hosts() {
+    for (hosts, rounds, access) in [(2, 2, "tests"), (3, 1, "guard"), (4, 1, "tests")] {
+        let network = Network::with_ucx(hosts);
+        let options = ["--json", "--seed", "6", "--rounds", &rounds.to_string(), "--access", access];
+        let outcome = run(&mut on_hosts(&network, &["stress"], &network.list(1), &options), "", LIMIT).unwrap();
+        let totals: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| {
+            panic!("{e}: {}", outcome.describe());
+        });
+        assert!(outcome.success().is_ok() && totals["finding"].is_null(), "{totals:#}");
+        assert_eq!((&totals["nodes"], &totals["hosts"]), (&hosts.into(), &network.list(1).into()));
+        assert_eq!(totals["accesses"], rounds * 20_000 * hosts, "{totals:#}");
+        for counter in ["loads", "stores", "exchanges", "read_misses", "upgrades", "invalidations_received"] {
+            assert!(totals[counter].as_u64().unwrap() > 100, "{counter}: {totals:#}");
+        }
+        assert_nothing_is_left(&network);
+    }
+}
+
+fn bench_measures_two_hosts_next_to_tcp() {
+    let network = Network::with_ucx(2);
+    for (what, figures, floor) in [
+        ("miss", 8, "floor: 64 bytes to and fro, TCP"),
+        ("am", 3, "floor: 64 bytes to and fro, TCP"),
+        ("bulk", 6, "floor: 4 KiB over TCP"),
+        ("false-sharing", 2, "floor: on different pages"),
+    ] {
+        let options = ["--json", "--runs", "1", "--batches", "9"];
+        let outcome = run(&mut on_hosts(&network, &["bench", what], &network.list(1), &options), "", LIMIT).unwrap();
+        let outcome = outcome.success().unwrap_or_else(|e| panic!("{what}: {e}"));
+        let report: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
+        assert_eq!(report["hosts"], serde_json::json!([network.host(0), network.host(1)]), "{report:#}");
+        assert!(report["steps"].is_null() && report["processors"].is_null(), "{report:#}");
+        let all = report["comparisons"].as_array().unwrap();
+        assert_eq!(all[0]["floor"]["name"], floor);
+        let measured: Vec<_> = all.iter().flat_map(|all| all["figures"].as_array().unwrap()).collect();
+        assert_eq!(measured.len(), figures, "{report:#}");
+        for figure in measured.into_iter().chain(all.iter().map(|all| &all["floor"])) {
+            // No network is as fast as a cache.
+            let least = if what == "am" || what == "false-sharing" { 0.0 } else { 1000.0 };
+            assert!(figure["median_ns"].as_f64().unwrap() > least && figure["ratio_at_most"].is_null(), "{figure:#}");
+        }
+    }
+    assert_nothing_is_left(&network);
 }
 
 fn bulk_data_arrives_on_another_host() {
@@ -408,6 +550,11 @@ fn hosts_that_cannot_take_part_are_named() {
     std::fs::set_permissions(&silent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let silent = ["--agent", silent.to_str().unwrap()];
     refused(&network, &go(other, &silent), &["no agent has answered within 8 s"]);
+    for words in [&["stress"][..], &["bench", "am"]] {
+        let outcome = run(&mut on_hosts(&network, words, &format!("{good},nowhere"), &[]), "", LIMIT).unwrap();
+        assert!(outcome.stdout.is_empty(), "{}", outcome.describe());
+        refused(&network, &outcome, &["host nowhere: no agent was started there"]);
+    }
     network.cut(1);
     let apart = go(&format!("{good},{other}"), &[]);
     refused(&network, &apart, &["host "]);
@@ -470,6 +617,21 @@ fn bad_lists_of_hosts_are_refused() {
         let text = outcome.stderr_text();
         assert!(outcome.ending == Ending::Exit(2) && text.contains(part), "{options:?}: {}", outcome.describe());
     }
+    for (words, part) in [
+        (&["stress", "--hosts", "a"][..], "--hosts: one node alone cannot race"),
+        (&["stress", "--hosts", "a:60,b:5"], "65 nodes are more than the 64"),
+        (&["stress", "--hosts", "a,b", "-n", "2"], "cannot be used with"),
+        (&["stress", "--hostfile", file], ":2: \"x\" is not a number of nodes"),
+        (&["bench", "miss", "--hosts", "a:2"], "--hosts a:2: two nodes measure each other, one on each of two hosts"),
+        (&["bench", "am", "--hosts", "a,a"], "--hosts: a is named twice"),
+        (&["bench", "miss", "--instructions", "--hosts", "a,b"], "cannot be used with"),
+        (&["learn", "--hosts", "a,b", "--launcher", " ", "--", "/bin/true"], "--launcher: no command"),
+        (&["learn", "--hosts", "a,b", "--core", "--", "/bin/true"], "cannot be used with"),
+    ] {
+        let outcome = run(&mut tool::blizzard(words), "", LIMIT).unwrap();
+        let text = outcome.stderr_text();
+        assert!(outcome.ending == Ending::Exit(2) && text.contains(part), "{words:?}: {}", outcome.describe());
+    }
 }
 
 /// EM3D, and barriers, locks, reductions and blocks that all have.
@@ -488,13 +650,46 @@ fn eight_hosts_have_128_nodes() {
     assert_nothing_is_left(&network);
 }
 
-fn litmus_programs_are_sequentially_consistent_on_two_hosts() {
-    let network = Network::with_ucx(2);
-    for (name, nodes) in [("sb", 1), ("mp", 1), ("lb", 1), ("corr", 1), ("2+2w", 1), ("iriw", 2)] {
-        let program = build(&network, &format!("tests/litmus/{name}.c"), &[]);
-        let mut command = command(&network, &network.list(nodes), &[], &program, &[]);
+/// Programs of `litmus` with the fewest nodes that they take.
+const LITMUS: [(&str, u32); 6] = [("sb", 2), ("mp", 2), ("lb", 2), ("corr", 2), ("2+2w", 2), ("iriw", 4)];
+
+/// So many batches of each program on these hosts, some with two nodes; how often what came out is forbidden, by program.
+fn litmus(network: &Network, options: &[&str], batches: &str) -> Vec<(&'static str, u64)> {
+    let hosts = network.list(1).split(',').count() as u32;
+    let outcomes = LITMUS.into_iter().map(|(name, roles)| {
+        let program = build(network, &format!("tests/litmus/{name}.c"), &[]);
+        let list = network.list(roles.div_ceil(hosts));
+        let mut command = command(network, &list, options, &program, &[batches]);
         let outcome = run(&mut command, "", Duration::from_secs(900)).unwrap().success().unwrap();
         let text = outcome.stdout_text();
-        assert!(text.lines().any(|line| line.trim() == "forbidden 0"), "{name}: {text}");
+        let number = |word: &str| text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
+        let (rounds, forbidden) = (number("rounds ").unwrap(), number("forbidden ").unwrap());
+        assert!(rounds >= 500 * batches.parse::<u64>().unwrap(), "{name}: {text}");
+        (name, forbidden)
+    });
+    outcomes.collect()
+}
+
+fn litmus_programs_are_in_order_on_two_three_and_four_hosts() {
+    for hosts in 2..=4 {
+        let network = Network::with_ucx(hosts);
+        let seen = litmus(&network, &[], "4");
+        assert!(seen.iter().all(|(_, forbidden)| *forbidden == 0), "{hosts} hosts: {seen:?}");
+        // Without checks each host has its own memory, which shows.
+        if hosts == 2 {
+            let seen = litmus(&network, &["--checks", "none", "--allow-incomplete"], "4");
+            assert!(seen.iter().any(|(_, forbidden)| *forbidden > 0), "without checks: {seen:?}");
+        }
+        assert_nothing_is_left(&network);
+    }
+}
+
+fn litmus_programs_are_sequentially_consistent_on_two_three_and_four_hosts() {
+    for hosts in 2..=4 {
+        let network = Network::with_ucx(hosts);
+        for (protocol, access) in [("stache", "tests"), ("mcm", "tests"), ("home", "tests"), ("stache", "guard")] {
+            let seen = litmus(&network, &["--protocol", protocol, "--access", access], "50");
+            assert!(seen.iter().all(|(_, forbidden)| *forbidden == 0), "{hosts} hosts, {protocol}, {access}: {seen:?}");
+        }
     }
 }

@@ -17,6 +17,7 @@ tests! {
     ranks_that_wait_for_each_other_are_told,
     nothing_is_left_when_mpirun_is_ended,
     ranks_of_two_hosts_are_nodes,
+    ranks_of_several_hosts_that_wait_for_each_other_are_told,
     a_host_that_is_lost_for_ever_ends_the_run,
     what_is_missing_is_named,
     the_readme_is_followed_word_by_word,
@@ -178,6 +179,37 @@ fn ranks_of_two_hosts_are_nodes() {
     let line = "blizzard: error: node 3 exited with status 7".to_owned();
     assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(7), vec![line]), "{}", outcome.describe());
     assert_nothing_is_left(&program);
+}
+
+fn ranks_of_several_hosts_that_wait_for_each_other_are_told() {
+    need("mpirun");
+    need_file(PMIX, "libpmix2");
+    let network = Network::with_ucx(2);
+    let program = build(network.folder(), "tests/hosts/ends.c");
+    for (hosts, on) in [("a:1,b:2", ["a", "b", "b"]), ("b:2,a:1", ["b", "b", "a"])] {
+        let mpirun = format!("mpirun --host {hosts} -x UCX_TLS -x UCX_NET_DEVICES blizzard node --stuck-timeout 1");
+        let outcome = run(&mut network.shell(&format!("{mpirun} -- ./ends locks")), "", LIMIT).unwrap();
+        let told = "blizzard: error: the run is stuck: all nodes wait for each other, and none can go on";
+        assert_eq!(
+            (outcome.ending, ours(&outcome)),
+            (Ending::Exit(1), vec![told.to_owned()]),
+            "{}",
+            outcome.describe()
+        );
+        let text = outcome.stderr_text();
+        for (node, waits, place) in [
+            (0, "lock 1 of node 0 node 1", " lock_crosswise"),
+            (1, "lock 0 of node 0 node 0", " lock_crosswise"),
+            (2, "a barrier or reduction of all nodes not there: nodes 0, 1", " main"),
+        ] {
+            let row = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{node}  ")));
+            let row = row.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(row.starts_with(&format!("{} {waits} ", on[node])) && row.contains(place), "{text}");
+        }
+        assert_nothing_is_left(&program);
+        let outcome = run(&mut network.shell(&format!("{mpirun} -- ./ends computes")), "", LIMIT).unwrap();
+        assert_eq!(ours(&outcome.success().unwrap()), Vec::<String>::new());
+    }
 }
 
 /// `mpirun` itself waits for the daemon of such a host until TCP gives up.

@@ -3,6 +3,7 @@
 #[path = "../../rewriter/build_blob.rs"]
 mod build_blob;
 
+use blizzard_tests::network::Network;
 use blizzard_tests::run::run;
 use blizzard_tests::tool::{self, PROTOCOLS};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ blizzard_test_harness::tests! {
     all_block_sizes_home_policies_and_protocols_have_their_turn,
     long: each_bug_planted_in_stache_is_found,
     long: each_bug_planted_in_the_second_protocol_is_found,
+    long: a_bug_planted_on_two_hosts_is_found,
     nodes_get_on_beside_a_program_that_computes,
 }
 
@@ -23,10 +25,14 @@ const LIMIT: Duration = Duration::from_secs(2000);
 
 /// Runs `blizzard stress --json` with `arguments`; its exit status's success and its object.
 fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
-    let mut command: Command = tool::blizzard(["stress", "--json"]);
-    let outcome = run(command.args(arguments), "", LIMIT).unwrap();
+    stress_of(tool::blizzard(["stress", "--json"]).args(arguments))
+}
+
+/// The same of a command.
+fn stress_of(command: &mut Command) -> (bool, serde_json::Value) {
+    let outcome = run(command, "", LIMIT).unwrap();
     let json = serde_json::from_slice(&outcome.stdout)
-        .unwrap_or_else(|e| panic!("{arguments:?}: {e}: {}", outcome.describe()));
+        .unwrap_or_else(|e| panic!("{e}: {}", outcome.describe()));
     (outcome.success().is_ok(), json)
 }
 
@@ -137,6 +143,24 @@ fn each_bug_planted_in_stache_is_found() {
 
 fn each_bug_planted_in_the_second_protocol_is_found() {
     each_planted_bug_is_found("mcm");
+}
+
+/// What nodes of other hosts have logged comes back and is checked.
+fn a_bug_planted_on_two_hosts_is_found() {
+    let network = Network::with_ucx(2);
+    let (runtime, keep) = (planted(), tempfile::tempdir().unwrap());
+    let found = |bug: &str| {
+        let mut command = tool::blizzard(["stress", "--json", "--hosts", &network.list(2), "--launcher"]);
+        command.arg(network.starter()).arg("--runtime").arg(&runtime).args(["--planted", bug, "--seed", "5"]);
+        command.args(["--block-size", "64", "--homes", "round-robin", "--protocol", "stache", "--rounds", "8", "--keep"]);
+        command.arg(keep.path()).current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
+        stress_of(&mut command).1["finding"].clone()
+    };
+    // In the order of `BUGS`: a lost invalidation, and none.
+    let finding = found("1");
+    let logs = Path::new(finding["logs"].as_str().unwrap()).join("node-3.log");
+    assert!(finding["kind"] == "violation" && std::fs::metadata(logs).unwrap().len() > 1000, "{finding:#}");
+    assert!(found("0").is_null());
 }
 
 /// A program that only computes, on one processor; ends with the value.

@@ -84,7 +84,7 @@ pub struct LaunchOptions {
     pub homes: HomePolicy,
     /// Most blocks that a node asks for at a time before they are missed; 0: none.
     pub look_ahead: u32,
-    /// Node 0 reads what its starter writes into a pipe.
+    /// The starter is an agent. Node 0 reads what it writes into a pipe, and gdbserver has no terminal either.
     pub pipes_input: bool,
     /// A node has the streams of its starter, which starts no other.
     pub own_streams: bool,
@@ -120,6 +120,17 @@ pub struct Debugger {
     pub port: Option<u16>,
     /// A folder for gdb. It is removed behind the run, however that ends: who debugs may be killed.
     pub folder: Option<Arc<TempDir>>,
+}
+
+/// The program that serves a debugger.
+pub const GDBSERVER: &str = "gdbserver";
+
+impl Debugger {
+    /// gdbserver, which is that `program`, for a debugger at this port.
+    pub fn server(node: u32, port: u16, program: OsString) -> Debugger {
+        let command = vec![program, "--no-startup-with-shell".into(), "--once".into()];
+        Debugger { node, command, port: Some(port), folder: None }
+    }
 }
 
 /// Settings of `tempest.h`; see [`contract::RegionHeader`].

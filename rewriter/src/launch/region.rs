@@ -329,6 +329,11 @@ impl RegionFile {
         self.words.word(self.context_off(node) + at as u64)
     }
 
+    /// Whether nodes count what they learn.
+    pub fn learns(&self) -> bool {
+        self.header.learnt_off != 0
+    }
+
     /// What all nodes have learnt, in no order.
     pub fn learnt(&self) -> Vec<LearntPlace> {
         let mut bytes = vec![0; contract::LEARNT_PLACES as usize * size_of::<LearntPlace>()];

@@ -112,13 +112,14 @@ pub fn start_some(
         if let Some(name) = options.arg0.as_ref().filter(|_| debugger.is_none()) {
             command.arg0(name);
         }
-        let has_input = options.debugger.as_ref().map_or(0, |debugger| debugger.node) == node;
+        let debugged = options.debugger.as_ref().filter(|_| !options.pipes_input);
+        let has_input = debugged.map_or(0, |debugger| debugger.node) == node;
         if !has_input && !options.own_streams {
             command.stdin(Stdio::null());
         } else if options.pipes_input {
             command.stdin(Stdio::piped());
         }
-        if options.pipes_output() && debugger.is_none() {
+        if options.pipes_output() && (debugger.is_none() || options.pipes_input) {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         } else {
             sys::leave_closed(&mut command);

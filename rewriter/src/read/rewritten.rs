@@ -78,6 +78,13 @@ pub fn libraries_folder(program: &Path) -> Option<PathBuf> {
         .then(|| if bundle { program.parent().unwrap_or(program).join(folder) } else { folder.to_owned() })
 }
 
+/// A rewritten program and its rewritten libraries, where these are.
+pub fn files_of(program: &Path) -> Vec<PathBuf> {
+    let libraries = libraries_folder(program).and_then(|folder| std::fs::read_dir(folder).ok());
+    let libraries = libraries.into_iter().flatten().flatten().map(|entry| entry.path());
+    std::iter::once(program.to_owned()).chain(libraries).collect()
+}
+
 /// Parts of a file in memory, by the addresses that sections and symbols have: offset, address, bytes. The kernel's table has others where new code stands
 /// in front of a program.
 pub fn parts(elf: &object::File) -> Vec<(u64, u64, u64)> {

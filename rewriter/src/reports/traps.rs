@@ -11,7 +11,7 @@ use blizzard_contract::{TrapKept, TrapPlace};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::PathBuf;
 
 /// One place of all nodes: new address, hits, whether there is a jump, and why not.
 #[derive(Default)]
@@ -22,8 +22,8 @@ struct Sum {
     kept: Option<&'static str>,
 }
 
-/// All places of these nodes, which have run `program`.
-pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, program: &Path) -> Vec<TrapAt> {
+/// All places of these nodes, which have run these files.
+pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, files: &[PathBuf]) -> Vec<TrapAt> {
     // By the file's number, then by name.
     let mut all: BTreeMap<u32, BTreeMap<u32, Sum>> = BTreeMap::new();
     for place in nodes.flat_map(|node| &node.traps) {
@@ -34,21 +34,19 @@ pub fn places<'a>(nodes: impl Iterator<Item = &'a NodeReport>, program: &Path) -
         sum.jump |= place.hits & TrapPlace::JUMP != 0;
         sum.kept = sum.kept.or(TrapKept::name(place.hits));
     }
-    let libraries = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
-    let libraries = libraries.into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found = Vec::new();
-    for path in [program.to_owned()].into_iter().chain(libraries) {
+    for path in files {
         if all.is_empty() {
             break;
         }
-        let Ok(file) = File::open(&path).and_then(|file| MappedFile::of(&file, &path.display().to_string())) else {
+        let Ok(file) = File::open(path).and_then(|file| MappedFile::of(&file, &path.display().to_string())) else {
             continue;
         };
         let Some(info) = rewritten::module_info(&file) else { continue };
         let Some(of_file) = all.remove(&info.number()) else { continue };
-        let symbols = FileSymbols::of(&path);
+        let symbols = FileSymbols::of(path);
         // A link of the cache leads to a file with the library's name.
-        let name = fs::canonicalize(&path).unwrap_or(path);
+        let name = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         found.extend(of_file.into_iter().map(|(old, Sum { new, hits, jump, kept })| TrapAt {
             file: name.clone().into_owned(),

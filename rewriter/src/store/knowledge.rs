@@ -60,22 +60,20 @@ fn merge_into(path: &Path, learnt: &Knowledge) -> io::Result<Knowledge> {
     Ok(known)
 }
 
-/// What a run has learnt; `folder`: where its rewritten libraries are.
-pub fn of_run(places: &[LearntPlace], program: &Path, folder: Option<&Path>) -> Knowledge {
+/// What a run of these files has learnt.
+pub fn of_run(places: &[LearntPlace], files: &[PathBuf]) -> Knowledge {
     let mut knowledge = Knowledge::default();
     let mut numbers: BTreeSet<u32> = places.iter().map(|place| (place.access >> 32) as u32).collect();
-    let libraries = folder.and_then(|folder| fs::read_dir(folder).ok());
-    let libraries = libraries.into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in [program.to_owned()].into_iter().chain(libraries) {
+    for path in files {
         if numbers.is_empty() {
             break;
         }
-        let Ok(file) = File::open(&path).and_then(|file| MappedFile::of(&file, &path.display().to_string())) else {
+        let Ok(file) = File::open(path).and_then(|file| MappedFile::of(&file, &path.display().to_string())) else {
             continue;
         };
         let Some(accesses) = Accesses::of(&file, |number| numbers.remove(&number)) else { continue };
         // A link of the cache leads to a file with the library's name.
-        let name = fs::canonicalize(&path).unwrap_or(path);
+        let name = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         for place in places {
             if let Some(at) = accesses.find(place.access) {

@@ -1,6 +1,6 @@
 //! What travels between two hosts: a batch of messages.
 //!
-//! Input and output: messages of nodes, and how many of each pair have arrived. All numbers are little-endian. Some messages tell of bytes in their sender's staging
+//! Input and output: messages of nodes, and how many of each pair have arrived; what those who have started the carriers say to each other. All numbers are little-endian. Some messages tell of bytes in their sender's staging
 //! area ([`area_bytes`]). These travel behind the batch, in their order: neither end copies them into the batch or out of it.
 //!
 //! ```text
@@ -8,10 +8,11 @@
 //!       16  u16  host that sends
 //!       18  u16  messages
 //!       20  u16  receipts
-//!       22  u16  zero
+//!       22  u16  bytes of what the hosts' starters say
 //!       24  u64  number of the batch: how many this host has sent to that one before
 //!       32       receipts of 8 bytes: u16 sender, u16 receiver, u32 messages of that pair that are in the receiver's ring, modulo 2^32
 //!        …       messages of 64 or 128 bytes: u16 sender, u16 receiver, u32 incarnation; the words of the slot's first line; the data, if there are any
+//!        …       what the hosts' starters say: a part of a stream
 //! ```
 //!
 //! **Invariants**: of a batch that is refused nothing is used; what travels with a batch is one range of the area of one node of the sending host.
@@ -19,6 +20,7 @@
 use blizzard_protocol::ids::BLOCK_WORDS;
 use blizzard_rt::messages::area::area_bytes;
 use blizzard_rt::transport::message::{HEAD_WORDS, LINE_BYTES, Message};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bytes of a secret.
@@ -81,6 +83,7 @@ pub struct BatchWriter {
     area: Option<AreaRange>,
     receipts: u16,
     messages: u16,
+    said: u16,
 }
 
 impl BatchWriter {
@@ -91,7 +94,7 @@ impl BatchWriter {
         bytes.extend_from_slice(&host.to_le_bytes());
         bytes.extend_from_slice(&[0; 6]);
         bytes.extend_from_slice(&number.to_le_bytes());
-        BatchWriter { bytes, area: None, receipts: 0, messages: 0 }
+        BatchWriter { bytes, area: None, receipts: 0, messages: 0, said: 0 }
     }
 
     /// Whether another receipt or message, of any length, has room.
@@ -101,7 +104,7 @@ impl BatchWriter {
 
     /// Whether it holds nothing.
     pub const fn is_empty(&self) -> bool {
-        self.receipts == 0 && self.messages == 0
+        self.receipts == 0 && self.messages == 0 && self.said == 0
     }
 
     fn pair(&mut self, pair: Pair) {
@@ -137,10 +140,19 @@ impl BatchWriter {
         true
     }
 
+    /// Adds as much of what the starter says as has room, behind all messages, and takes it away there. With an area nothing has.
+    pub fn say(&mut self, words: &mut VecDeque<u8>) {
+        let room = if self.area.is_some() { 0 } else { BATCH_BYTES.saturating_sub(self.bytes.len()) };
+        let count = words.len().min(room);
+        self.bytes.extend(words.drain(..count));
+        self.said = count as u16;
+    }
+
     /// The bytes to send, and what travels with them.
     pub fn finish(mut self) -> (Vec<u8>, Option<AreaRange>) {
         self.bytes[18..20].copy_from_slice(&self.messages.to_le_bytes());
         self.bytes[20..22].copy_from_slice(&self.receipts.to_le_bytes());
+        self.bytes[22..24].copy_from_slice(&self.said.to_le_bytes());
         (self.bytes, self.area)
     }
 }
@@ -183,6 +195,7 @@ pub struct Batch<'a> {
     pub area: Option<AreaRange>,
     receipts: &'a [u8],
     messages: &'a [u8],
+    said: &'a [u8],
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -218,8 +231,9 @@ impl<'a> Batch<'a> {
     /// One that [`Batch::read`] has admitted; none if it cannot have.
     pub fn admitted(bytes: &'a [u8]) -> Option<Batch<'a>> {
         let (head, rest) = bytes.split_at_checked(HEADER_BYTES)?;
-        let (receipts, messages) = rest.split_at_checked(usize::from(u16_at(head, 20)) * RECEIPT_BYTES)?;
-        Some(Batch { host: u16_at(head, 16).into(), area: None, receipts, messages })
+        let (receipts, rest) = rest.split_at_checked(usize::from(u16_at(head, 20)) * RECEIPT_BYTES)?;
+        let (messages, said) = rest.split_at(rest.len().checked_sub(u16_at(head, 22).into())?);
+        Some(Batch { host: u16_at(head, 16).into(), area: None, receipts, messages, said })
     }
 
     /// Looks whether all of it is what its sender may say. So many bytes travel with it.
@@ -259,6 +273,11 @@ impl<'a> Batch<'a> {
         }
         let is_whole = rest.is_empty() && batch.area.as_ref().map_or(0, AreaRange::bytes) == with_it;
         if is_whole { Ok(batch) } else { Err(BatchRefusal::Form) }
+    }
+
+    /// What the host's starter says.
+    pub fn said(&self) -> &'a [u8] {
+        self.said
     }
 
     /// What has arrived there.
@@ -305,6 +324,7 @@ mod tests {
         for n in 0..5 {
             assert!(batch.message(Pair { from: 3, to: 1 }, &message(n)));
         }
+        batch.say(&mut VecDeque::from(*b"hello"));
         batch.finish().0
     }
 
@@ -319,12 +339,29 @@ mod tests {
         assert_eq!(batch.host, 1);
         assert!(batch.receipts().eq([Receipt { pair: Pair { from: 0, to: 3 }, arrived: u32::MAX }]));
         assert!(batch.messages().eq((0..5).map(|n| (Pair { from: 3, to: 1 }, message(n)))));
+        assert_eq!(batch.said(), b"hello");
+    }
+
+    #[test]
+    fn what_has_no_room_waits_for_the_next_batch() {
+        let mut words = VecDeque::from(vec![7; BATCH_BYTES]);
+        let mut batch = BatchWriter::new(Vec::new(), &SECRET, 1, 6);
+        assert!(batch.message(Pair { from: 3, to: 1 }, &message(1)));
+        batch.say(&mut words);
+        let (bytes, _) = batch.finish();
+        let read = read(&bytes).unwrap();
+        assert_eq!((bytes.len(), read.said().len() + words.len()), (BATCH_BYTES, BATCH_BYTES));
+        assert_eq!(read.messages().count(), 1);
+        let mut batch = BatchWriter::new(Vec::new(), &SECRET, 1, 6);
+        assert!(batch.message(Pair { from: 3, to: 1 }, &with_bytes(BULK_STAGED, 4, PIECE)));
+        batch.say(&mut words);
+        assert!(!batch.is_empty() && batch.finish().1.is_some() && !words.is_empty());
     }
 
     #[test]
     fn what_a_host_may_not_say_is_refused() {
         type Damage = fn(&mut Vec<u8>);
-        let cases: [(BatchRefusal, Damage); 12] = [
+        let cases: [(BatchRefusal, Damage); 15] = [
             (BatchRefusal::Stranger, |b| b.truncate(31)),
             (BatchRefusal::Stranger, |b| b[15] ^= 1),
             (BatchRefusal::Sender, |b| b[16] = 0),
@@ -333,6 +370,9 @@ mod tests {
             (BatchRefusal::Form, |b| b[18] += 1),
             (BatchRefusal::Form, |b| b[18] -= 1),
             (BatchRefusal::Form, |b| b[21] = 0xff),
+            (BatchRefusal::Form, |b| b[22] = 0),
+            (BatchRefusal::Form, |b| b[22] += 64),
+            (BatchRefusal::Form, |b| b[23] = 0xff),
             (BatchRefusal::Form, |b| b.truncate(b.len() - 1)),
             (BatchRefusal::Nodes, |b| b[32] = 2),
             (BatchRefusal::Nodes, |b| b[40] = 4),

@@ -80,6 +80,8 @@ pub enum CarrierEvent {
     Node { node: u16, why: String },
     /// The carrier cannot go on.
     Failed(String),
+    /// Whoever has started that host's carrier says this: the next part of a stream.
+    Said { host: usize, bytes: Vec<u8> },
 }
 
 /// What a carrier has done.
@@ -125,6 +127,10 @@ enum Order {
     /// Where the carriers of all hosts are.
     Connect(Vec<Vec<u8>>),
     Tell(Sender<CarriedTraffic>),
+    Say {
+        host: usize,
+        bytes: Vec<u8>,
+    },
 }
 
 /// A carrier that has been started.
@@ -186,6 +192,13 @@ impl Carrier {
         self.orders.send(Order::Tell(tell)).ok()?;
         self.waker.wake();
         told.recv_timeout(TOLD).ok()
+    }
+
+    /// Says something to whoever has started that host's carrier.
+    pub fn say(&self, host: usize, bytes: Vec<u8>) {
+        // As in `connect`.
+        let _ = self.orders.send(Order::Say { host, bytes });
+        self.waker.wake();
     }
 
     /// Ends it; what is under way is lost.
@@ -301,6 +314,8 @@ struct Host {
     is_lost: bool,
     /// What has come and waits for what goes with it, or behind that.
     pending: VecDeque<Pending>,
+    /// What is to be said to its starter.
+    words: VecDeque<u8>,
 }
 
 struct State<'a> {
@@ -413,9 +428,13 @@ impl<'a> State<'a> {
             if untimed > LOOKS_UNTIMED {
                 untimed = 0;
                 longest_ns = self.look_around(tell);
-                while let Ok(Order::Tell(to)) = orders.try_recv() {
-                    // Whoever has asked may have gone.
-                    let _ = to.send(self.traffic());
+                while let Ok(order) = orders.try_recv() {
+                    match order {
+                        // Whoever has asked may have gone.
+                        Order::Tell(to) => drop(to.send(self.traffic())),
+                        Order::Say { host, bytes } => self.peers[host].words.extend(bytes),
+                        Order::Connect(_) => {}
+                    }
                 }
                 if !is_connected && self.others().all(|host| self.peers[host].has_been_heard) {
                     is_connected = true;
@@ -550,7 +569,7 @@ impl<'a> State<'a> {
             (_, None) => None,
         };
         if fetch.is_none() && self.peers[host].pending.is_empty() {
-            self.take_apart(&bytes);
+            self.take_apart(&bytes, tell);
         } else {
             self.peers[host].pending.push_back(Pending { bytes, fetch });
         }
@@ -568,7 +587,7 @@ impl<'a> State<'a> {
                 Ok(true) => {
                     busy = true;
                     if let Some(Pending { bytes, .. }) = self.peers[host].pending.pop_front() {
-                        self.take_apart(&bytes);
+                        self.take_apart(&bytes, tell);
                     }
                 }
             }
@@ -583,7 +602,7 @@ impl<'a> State<'a> {
     }
 
     /// Takes a batch apart that is what its sender may say.
-    fn take_apart(&mut self, bytes: &[u8]) {
+    fn take_apart(&mut self, bytes: &[u8], tell: &dyn Fn(CarrierEvent)) {
         let State { plan, hosts, lanes, peers, counts, holding, told, .. } = self;
         let Some(batch) = Batch::admitted(bytes) else { return };
         let host = batch.host;
@@ -593,6 +612,9 @@ impl<'a> State<'a> {
             let place = usize::from(node_here - here.start) * theirs.len() + usize::from(node_there - theirs.start);
             peers[host].lanes[place]
         };
+        if !batch.said().is_empty() {
+            tell(CarrierEvent::Said { host, bytes: batch.said().to_vec() });
+        }
         for Receipt { pair, arrived } in batch.receipts() {
             if !lanes[lane_of(pair.from, pair.to)].outgoing.arrived(arrived) {
                 counts.refused[BatchRefusal::KINDS] += 1;
@@ -660,7 +682,8 @@ impl<'a> State<'a> {
         let to = &mut peers[host];
         let is_due = |lane: &Lane| lane.incoming.must_tell(*window);
         let is_ready = |lane: &Lane| lane.outgoing.may_send(*window) && lane.is_ready();
-        if !beat && !to.lanes.iter().any(|&number| is_due(&lanes[number]) || is_ready(&lanes[number])) {
+        let says_nothing = to.words.is_empty();
+        if !beat && says_nothing && !to.lanes.iter().any(|&number| is_due(&lanes[number]) || is_ready(&lanes[number])) {
             return Ok(false);
         }
         let mut batch = BatchWriter::new(worker.buffer(to.peer), &plan.secret, plan.me as u16, self.sent[host]);
@@ -696,6 +719,7 @@ impl<'a> State<'a> {
                 break;
             }
         }
+        batch.say(&mut to.words);
         to.sent_ns = self.now_ns;
         self.sent[host] += 1;
         counts.batches_sent += 1;

@@ -91,6 +91,9 @@ fn honest(host: usize, number: u64, random: &mut Random) -> (Vec<u8>, usize) {
             break;
         }
     }
+    if random.below(4) == 0 {
+        batch.say(&mut (0..random.below(100) as u8).collect());
+    }
     let (bytes, area) = batch.finish();
     (bytes, area.map_or(0, |area| area.bytes()))
 }
@@ -198,6 +201,7 @@ fn rubbish_reaches_nobody() {
     let mut batch = BatchWriter::new(Vec::new(), &SECRET, 1, 1);
     let message = Message { incarnation: 77, handler: 1, source: 2, key: 0xfeed, ..Message::default() };
     assert!(batch.message(Pair { from: 2, to: 1 }, &message));
+    batch.say(&mut (*b"hello").into());
     workers[0].send(peers[0], batch.finish().0).unwrap();
     let ring = |from: u64, to: u64| {
         let start = (header.rings_off + (from * u64::from(NODES) + to) * header.ring_bytes) as usize;
@@ -224,6 +228,12 @@ fn rubbish_reaches_nobody() {
     assert!(after == before, "something else was written to");
     assert!(areas(&file, &header, 0..theirs.start) == others_before, "the area of another host's node was written to");
     assert!(areas(&file, &header, theirs).contains(&0xc3), "nothing went with the batches");
+    let said = events.try_iter().filter_map(|event| match event {
+        CarrierEvent::Said { host, bytes } => Some((host, bytes)),
+        _ => None,
+    });
+    let (honest, rubbish): (Vec<_>, Vec<_>) = said.partition(|(host, _)| *host == 1);
+    assert!(honest == [(1, b"hello".to_vec())] && !rubbish.is_empty(), "{honest:?} {}", rubbish.len());
     assert!(counts.refused.iter().take(4).all(|&count| count > 0), "{counts:?}");
     assert_eq!(counts.batches_received, 2 + taken, "{counts:?}");
 }

@@ -68,8 +68,8 @@ struct Counts {
 /// # Errors
 /// The system does not permit single steps; the program fails.
 pub fn count(folder: &Path) -> Result<InstructionsReport> {
-    let program =
-        Workload::Marked.rewrite(folder, "marked", Options::tests(), &lockstep::with_traps(Blob::embedded()?)?)?;
+    let blob = lockstep::with_traps(Blob::embedded()?)?;
+    let program = Workload::Marked.rewrite(folder, "marked", Options::tests(), &blob, false)?;
     let mut least_hits = [u64::MAX; KINDS.len()];
     let table = |(protocol, block_bytes): (RunProtocol, u32)| {
         let name = protocol.0.name();

@@ -14,6 +14,15 @@ pub struct Wanted {
     pub bytes: Option<u64>,
 }
 
+/// Between the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distance {
+    /// Two processors of this host.
+    Near,
+    /// Two hosts: floors go over TCP, and nothing is aimed at, for the network decides.
+    Far,
+}
+
 /// What a figure should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aim {
@@ -58,14 +67,31 @@ fn wanted(key: &str, name: &str, aim: Aim) -> Wanted {
     Wanted { key: key.into(), name: name.into(), aim, bytes: None }
 }
 
+/// Nothing is aimed at; clocks of different hosts do not show steps.
+fn far(plan: BenchPlan) -> BenchPlan {
+    let without = |wanted: Wanted| Wanted { aim: Aim::None, ..wanted };
+    let without = |c: Comparison| Comparison { figures: c.figures.into_iter().map(without).collect(), ..c };
+    BenchPlan { comparisons: plan.comparisons.into_iter().map(without).collect(), steps: None, ..plan }
+}
+
 fn compared(floor_key: &str, floor_name: &str, figures: Vec<Wanted>) -> Comparison {
     Comparison { floor_keys: vec![floor_key.into()], floor_name: floor_name.into(), figures, bytes: None }
 }
 
-const PING_PONG: (&str, &str) = ("ping_pong", "floor: a cache line to and fro");
+/// Key and name of the floor of what goes to and fro.
+fn ping_pong(distance: Distance) -> (&'static str, &'static str) {
+    match distance {
+        Distance::Near => ("ping_pong", "floor: a cache line to and fro"),
+        Distance::Far => ("ping_pong", "floor: 64 bytes to and fro, TCP"),
+    }
+}
+
+fn at(distance: Distance, near: BenchPlan) -> BenchPlan {
+    if distance == Distance::Near { near } else { far(near) }
+}
 
 /// `bench miss`.
-pub fn miss() -> BenchPlan {
+pub fn miss(distance: Distance) -> BenchPlan {
     let figures = vec![
         wanted("read_miss", "read miss, home spins", Aim::Ratio(2.5)),
         wanted("write_miss", "write miss, home spins", Aim::None),
@@ -76,13 +102,15 @@ pub fn miss() -> BenchPlan {
         wanted("read_miss_sleeping", "read miss, home sleeps", Aim::Ns(1e6)),
         wanted("read_miss_in_kernel", "read miss, home in a system call", Aim::Ns(1e6)),
     ];
-    BenchPlan {
+    let (key, name) = ping_pong(distance);
+    let near = BenchPlan {
         name: "miss",
         program: Workload::Bench,
-        comparisons: vec![compared(PING_PONG.0, PING_PONG.1, figures)],
+        comparisons: vec![compared(key, name, figures)],
         steps: Some(StepPlan { title: "a read miss, home spins", steps: &MISS_STEPS }),
         polls: true,
-    }
+    };
+    at(distance, near)
 }
 
 const MISS_STEPS: [(&str, &str, &str); 10] = [
@@ -114,23 +142,26 @@ pub fn false_sharing() -> BenchPlan {
 }
 
 /// `bench am`.
-pub fn messages() -> BenchPlan {
+pub fn messages(distance: Distance) -> BenchPlan {
     let round_trips = vec![
         wanted("request_reply", "request and reply, peer spins", Aim::Ratio(1.3)),
         wanted("request_reply_computing", "request and reply, peer computes", Aim::None),
     ];
     // Twenty million a second.
     let stream = vec![wanted("stream", "messages without reply, each", Aim::Ns(50.0))];
-    BenchPlan {
+    let (key, name) = ping_pong(distance);
+    let one_way = match distance {
+        Distance::Near => "floor: cache lines one way, each",
+        Distance::Far => "floor: 64 bytes in a stream of TCP",
+    };
+    let near = BenchPlan {
         name: "am",
         program: Workload::Messages,
-        comparisons: vec![
-            compared(PING_PONG.0, PING_PONG.1, round_trips),
-            compared("raw_stream", "floor: cache lines one way, each", stream),
-        ],
+        comparisons: vec![compared(key, name, round_trips), compared("raw_stream", one_way, stream)],
         steps: Some(StepPlan { title: "a request and its reply, peer spins", steps: &MESSAGE_STEPS }),
         polls: true,
-    }
+    };
+    at(distance, near)
 }
 
 const MESSAGE_STEPS: [(&str, &str, &str); 7] = [
@@ -144,7 +175,7 @@ const MESSAGE_STEPS: [(&str, &str, &str); 7] = [
 ];
 
 /// `bench bulk`. The sizes are those of `messages.c`.
-pub fn bulk() -> BenchPlan {
+pub fn bulk(distance: Distance) -> BenchPlan {
     let comparison = |power: u32| {
         let bytes = 4096u64 << (2 * power);
         let text = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
@@ -152,18 +183,21 @@ pub fn bulk() -> BenchPlan {
         let aim = if bytes == 1 << 20 { Aim::Ratio(1.0 / 0.7) } else { Aim::None };
         let channel =
             Wanted { key: format!("bulk_{bytes}"), name: format!("{text} through a channel"), aim, bytes: Some(bytes) };
-        Comparison {
-            floor_keys: vec![format!("copy_string_{bytes}"), format!("copy_pieces_{bytes}")],
-            floor_name: format!("floor: copy of the other's {text}"),
-            figures: vec![channel],
-            bytes: Some(bytes),
-        }
+        let (floor_keys, floor_name) = match distance {
+            Distance::Near => (
+                vec![format!("copy_string_{bytes}"), format!("copy_pieces_{bytes}")],
+                format!("floor: copy of the other's {text}"),
+            ),
+            Distance::Far => (vec![format!("stream_{bytes}")], format!("floor: {text} over TCP")),
+        };
+        Comparison { floor_keys, floor_name, figures: vec![channel], bytes: Some(bytes) }
     };
-    BenchPlan {
+    let near = BenchPlan {
         name: "bulk",
         program: Workload::Messages,
         comparisons: (0..6).map(comparison).collect(),
         steps: None,
         polls: false,
-    }
+    };
+    at(distance, near)
 }

@@ -7,14 +7,33 @@ use crate::base::error::{Error, Result};
 use crate::cli::bench::plans::{Aim, BenchPlan, Comparison, Wanted};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where node 0 and node 1 run.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BenchPlace {
+    Processors([usize; 2]),
+    Hosts([String; 2]),
+}
+
+impl fmt::Display for BenchPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BenchPlace::Processors([first, second]) => write!(f, "processors {first} and {second}"),
+            BenchPlace::Hosts([first, second]) => write!(f, "hosts {first} and {second}"),
+        }
+    }
+}
 
 /// The `--json` object.
 #[derive(Debug, Serialize)]
 pub struct BenchReport {
     /// The subcommand's name.
     bench: &'static str,
-    /// The processors of node 0 and node 1.
-    processors: [usize; 2],
+    /// `processors` or `hosts`.
+    #[serde(flatten)]
+    place: BenchPlace,
     runs: u32,
     batches: u32,
     comparisons: Vec<Compared>,
@@ -148,7 +167,7 @@ impl BenchReport {
     pub fn new(
         plan: &BenchPlan,
         (runs, batches): (u32, u32),
-        processors: [usize; 2],
+        place: BenchPlace,
         samples: &Samples,
         stepped: Option<&Samples>,
     ) -> Result<BenchReport> {
@@ -167,7 +186,7 @@ impl BenchReport {
         };
         Ok(BenchReport {
             bench: plan.name,
-            processors,
+            place,
             runs,
             batches,
             comparisons: plan.comparisons.iter().map(|c| samples.compare(c)).collect::<Result<_>>()?,
@@ -178,9 +197,8 @@ impl BenchReport {
 
     /// As a table.
     pub fn in_words(&self) -> String {
-        let BenchReport { bench, processors: [first, second], runs, batches, .. } = self;
-        let mut text =
-            format!("{bench}: two nodes on processors {first} and {second}; {runs} runs of {batches} batches each\n\n");
+        let BenchReport { bench, place, runs, batches, .. } = self;
+        let mut text = format!("{bench}: two nodes on {place}; {runs} runs of {batches} batches each\n\n");
         text += &format!("{:<34} {:>10} {:>20} {:>10} {:>9}\n", "", "median", "half lie within", "99 %", "to floor");
         for (at, compared) in self.comparisons.iter().enumerate() {
             if at > 0 {
@@ -243,7 +261,7 @@ mod tests {
 
     fn report(comparison: Comparison, samples: &Samples) -> BenchReport {
         let plan = BenchPlan { comparisons: vec![comparison], ..plans::false_sharing() };
-        BenchReport::new(&plan, (1, 2), [0, 3], samples, None).unwrap()
+        BenchReport::new(&plan, (1, 2), BenchPlace::Processors([0, 3]), samples, None).unwrap()
     }
 
     fn comparison(floor_keys: &[&str], key: &str, aim: Aim, bytes: Option<u64>) -> Comparison {

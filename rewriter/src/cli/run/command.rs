@@ -16,10 +16,11 @@ use crate::cli::run::debugger::DebuggerOptions;
 use crate::cli::run::settings::MemorySettings;
 use crate::cli::run::shipment;
 use crate::cli::shared::arguments::{PassOptions, ProgramAndArgs, RewriteOptions, node_count, whole};
+use crate::cli::shared::hosts::{HostsOptions, RunPlace};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::print::misuse;
 use crate::launch::crashes::{core_files, core_folder};
-use crate::launch::hosts::host_list::HostList;
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, NodeEnd, RunOutcome};
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
@@ -54,20 +55,11 @@ use std::time::Duration;
     blizzard run --hosts a:4,b:4 -- ./heat    # on two hosts, over ssh and UCX")]
 pub struct RunCommand {
     /// Number of node processes
-    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", allow_negative_numbers = true, value_parser = node_count)]
+    #[arg(short, long, alias = "np", value_name = "NODES", default_value = "1", allow_negative_numbers = true, value_parser = node_count,
+        conflicts_with_all = ["hosts", "hostfile"])]
     pub nodes: u32,
-    /// Run on these hosts, each with so many nodes: a:4,b:4
-    #[arg(long, value_name = "HOSTS", conflicts_with_all = ["nodes", "hostfile"], help_heading = "Several hosts")]
-    hosts: Option<String>,
-    /// The same from a file: a host a line, as NAME, NAME:NODES or NAME slots=NODES
-    #[arg(long, value_name = "FILE", conflicts_with = "nodes", help_heading = "Several hosts")]
-    hostfile: Option<PathBuf>,
-    /// What starts a program on a host: words in front of its name
-    #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Several hosts")]
-    launcher: String,
-    /// Where the hosts have Blizzard [default: where this one is]
-    #[arg(long, value_name = "PATH", help_heading = "Several hosts")]
-    agent: Option<String>,
+    #[command(flatten)]
+    hosts: HostsOptions,
     /// Write counters of every node to FILE, as JSON; -: to standard output, behind the program's
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -124,8 +116,10 @@ impl RunCommand {
             (passes.no_merge, passes.no_across, passes.no_strips, self.no_learn) = (true, true, true, true);
         }
         self.options = self.options.for_nodes(self.nodes);
-        if self.hosts.is_some() || self.hostfile.is_some() {
-            return self.run_on_hosts(learn.is_some());
+        match self.hosts.place() {
+            Ok(None) => {}
+            Ok(Some(place)) => return self.run_on_hosts(place, learn),
+            Err(error) => return Ok(misuse(&error)),
         }
         let rules = match self.attr.as_deref().map(|file| AttributeRules::read(file, Some(self.nodes))).transpose() {
             Ok(rules) => rules,
@@ -135,20 +129,13 @@ impl RunCommand {
         let guards = self.guards_by_default();
         let ready = prepare(name, self.options, guards, self.libraries, !self.no_learn)?;
         let Ready { original, flags, creates, object, .. } = ready;
-        if learn.is_some() && object.is_none() {
-            return Err(Error::new(format!(
-                "{}: was rewritten without --access guard: it learns nothing",
-                name.display()
-            ))
-            .help("give the original program"));
+        if learn.is_some() {
+            expect_to_learn(name, object, self.nodes)?;
         }
         let mut executable = ready.executable;
         if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{}: cannot run on several nodes: {why}", name.display()))
                 .help("rewrite it with --checks all --poll backedge; --allow-incomplete runs it all the same"));
-        }
-        if learn.is_some() && self.nodes == 1 {
-            messages::note("on one node no access faults, so nothing is learnt\n  help: use -n 2, or leave out -n");
         }
         if self.nodes > 1 && (self.libraries.no_libraries || !flags.libraries) {
             let unseen =
@@ -209,11 +196,12 @@ impl RunCommand {
         messages::detail(&format!("the run took {:.3} s; the nodes: {}", outcome.wall.as_secs_f64(), all.join(", ")));
         if let Some(program) = object.filter(|_| options.learns) {
             let path = options.original.clone().or_else(|| input::find_program(name).ok());
-            keep_learnt(&outcome, &executable, program, learn.map(|file| (path, file)))?;
+            keep_learnt(&outcome, &rewritten::files_of(&executable), program, learn.map(|file| (path, file)))?;
         }
         if let Some(file) = stats {
             let mut stats = Stats::new(name.as_ref(), args, Some(flags), &outcome);
-            stats.trap_places = traps::places(outcome.nodes.iter().map(|node| &node.report), &executable);
+            let reports = outcome.nodes.iter().map(|node| &node.report);
+            stats.trap_places = traps::places(reports, &rewritten::files_of(&executable));
             stats.allocation_rules =
                 rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.matched)).collect();
             file.write(&stats)?;
@@ -248,83 +236,71 @@ impl RunCommand {
     }
 
     /// Runs the program on several hosts. What keeps it from beginning is a misuse.
-    fn run_on_hosts(&self, learns: bool) -> Result<ExitCode> {
-        match self.prepare_for_hosts(learns) {
-            Ok(shipped) => self.start_on_hosts(shipped),
+    fn run_on_hosts(&self, place: RunPlace, learn: Option<Option<&Path>>) -> Result<ExitCode> {
+        match self.prepare_for_hosts(place, learn.is_some()) {
+            Ok(shipped) => self.start_on_hosts(shipped, learn),
             Err(error) => Ok(misuse(&error)),
         }
     }
 
-    /// Looks whether the program can run on several hosts, and rewrites it for them.
-    fn prepare_for_hosts(&self, learns: bool) -> Result<Shipped> {
-        let hosts = match (&self.hosts, &self.hostfile) {
-            (Some(text), _) => HostList::parse(text)?,
-            (None, Some(path)) => HostList::read(path)?,
-            (None, None) => unreachable!("there is one of them"),
-        };
-        let starter: Vec<String> = self.launcher.split_whitespace().map(str::to_owned).collect();
-        if starter.is_empty() {
-            return Err(Error::new("--launcher: no command is named").help("leave it out for ssh"));
-        }
-        let agent = match &self.agent {
-            Some(path) => path.clone(),
-            None => std::env::current_exe()
-                .map_err(|e| Error::new("cannot find my own executable").because(e).help("give --agent PATH"))?
-                .display()
-                .to_string(),
-        };
-        // What starts it there may be a shell.
-        if agent.is_empty() || !agent.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+~".contains(c)) {
-            return Err(Error::new(format!("{agent:?} has characters that a shell on a host would read"))
-                .help("give a plain path: --agent PATH"));
-        }
+    /// Looks whether the program can run on several hosts, and rewrites it for them, unless it is a bundle.
+    fn prepare_for_hosts(&self, place: RunPlace, is_to_learn: bool) -> Result<Shipped> {
+        let RunPlace { hosts, starter, agent } = place;
+        let nodes = hosts.nodes();
         let name = &self.program.command[0];
         let shown = name.display();
         let input = input::read(&input::find_program(name)?)?;
-        if self.debugger.are_given() {
-            return Err(Error::new("--gdb: the nodes of a run on several hosts are not started by the launcher")
-                .help("debug a run on one host: leave out --hosts and --hostfile"));
-        }
-        if learns {
-            return Err(Error::new("programs learn on one host").help("leave out --hosts and --hostfile"));
-        }
         if self.libraries.no_libraries {
             return Err(Error::new("--no-libraries: the libraries of a run on several hosts are rewritten and sent"));
-        }
-        if rewritten::rewritten_with(&input.bytes).is_some() {
-            return Err(Error::new(format!("{shown}: has been rewritten already, for this host"))
-                .help("give the original program: it is rewritten and sent"));
         }
         if self.fork || rewritten::creates_nodes(&input.bytes) {
             return Err(Error::new(format!("{shown}: creates its nodes itself (bz_create, the PARMACS macros)"))
                 .help("such programs run on one host: leave out --hosts and --hostfile"));
         }
-        let options = self.options.for_nodes(hosts.nodes()).options();
-        let flags = flags_of(&options);
-        if let Some(why) = incomplete(flags).filter(|_| hosts.nodes() > 1 && !self.allow_incomplete) {
+        let asked = self.options.for_nodes(nodes);
+        let bundle = rewritten::rewritten_with(&input.bytes);
+        let flags = match bundle {
+            Some(flags) => {
+                refuse_other_options(&input.name, flags, asked)?;
+                flags
+            }
+            None => flags_of(&asked.options()),
+        };
+        if let Some(why) = incomplete(flags).filter(|_| nodes > 1 && !self.allow_incomplete) {
             return Err(Error::new(format!("{shown}: cannot run on several nodes: {why}")));
         }
-        let rules = self.attr.as_deref().map(|file| AttributeRules::read(file, Some(hosts.nodes()))).transpose()?;
-        let files = shipment::make(&input, &options)?;
-        let found = rules.map(|rules| {
-            let (_, program) = &files[0];
-            let mut libraries: Vec<PathBuf> = files[1..].iter().map(|(_, path)| path.clone()).collect();
-            libraries.dedup();
-            find_sites(rules, program, &libraries)
-        });
+        let rules = self.attr.as_deref().map(|file| AttributeRules::read(file, Some(nodes))).transpose()?;
+        let (files, object) = match bundle {
+            Some(_) => (shipment::of_bundle(&input)?, accesses::object_of(&input.bytes)),
+            None => {
+                let options = asked.options();
+                let (object, learnt) = known(&input, &options, !self.no_learn)?;
+                (shipment::make(&input, &options, &learnt)?, object)
+            }
+        };
+        if is_to_learn {
+            expect_to_learn(name, object, nodes)?;
+        }
+        let mut sent: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+        sent.dedup();
+        let found = rules.map(|rules| find_sites(rules, &sent[0], &sent[1..]));
         let (rules, table) = found.transpose()?.unzip();
         let stats = self.stats.as_deref().map(StatsFile::create).transpose()?;
-        let table = table.map(Arc::new).unwrap_or_default();
-        let mut options = LaunchOptions { rules: table, ..self.launch_options(hosts.nodes()) };
+        let mut options = LaunchOptions {
+            debugger: self.debugger.on_hosts(&hosts, &sent[0], flags.guard)?,
+            rules: table.map(Arc::new).unwrap_or_default(),
+            learns: object.is_some() && !self.no_learn,
+            ..self.launch_options(nodes)
+        };
         options.tempest.direct_bulk = false;
         let (command, guard) = (self.program.command.clone(), flags.guard);
         let setup = Setup { hosts, starter, agent, files, command, options, guard };
-        Ok(Shipped { setup, flags, stats, rules })
+        Ok(Shipped { setup, flags, stats, rules, object, sent })
     }
 
     /// Starts it.
-    fn start_on_hosts(&self, shipped: Shipped) -> Result<ExitCode> {
-        let Shipped { setup, flags, stats, rules } = shipped;
+    fn start_on_hosts(&self, shipped: Shipped, learn: Option<Option<&Path>>) -> Result<ExitCode> {
+        let Shipped { setup, flags, stats, rules, object, sent } = shipped;
         let outcome = hosts_launcher::run(&setup)?;
         tell_of_failure(&outcome, |outcome| match &outcome.told[..] {
             _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck, &Originals::new()),
@@ -333,11 +309,18 @@ impl RunCommand {
         });
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         tell_of_unchecked(Path::new(name), setup.options.nodes, flags, &outcome);
+        tell_of_nothing_shared(Path::new(name), &setup.options, &outcome);
+        tell_of_number_behind(Path::new(name), args, &outcome);
         if let Some((rules, sites)) = &rules {
             matched::unmatched(rules, sites, &outcome.matched).iter().for_each(|line| messages::warning(line));
         }
+        if let Some(program) = object.filter(|_| setup.options.learns) {
+            let original = input::find_program(name).ok();
+            keep_learnt(&outcome, &sent, program, learn.map(|file| (original, file)))?;
+        }
         if let Some(file) = stats {
             let mut stats = Stats::new(name.as_ref(), args, Some(flags), &outcome);
+            stats.trap_places = traps::places(outcome.nodes.iter().map(|node| &node.report), &sent);
             stats.allocation_rules =
                 rules.iter().flat_map(|(rules, _)| matched::stats(rules, &outcome.matched)).collect();
             file.write(&stats)?;
@@ -346,18 +329,16 @@ impl RunCommand {
     }
 }
 
-/// Says what keeps a run from beginning; the status of that.
-pub(super) fn misuse(error: &Error) -> ExitCode {
-    messages::error(&error.to_string());
-    ExitCode::from(2)
-}
-
 /// What a run on several hosts needs.
 struct Shipped {
     setup: Setup,
     flags: ModuleFlags,
     stats: Option<StatsFile>,
     rules: Option<(AttributeRules, CallSites)>,
+    /// Of guarded code: what it was made from.
+    object: Option<Object>,
+    /// The files that are sent, here: the program first.
+    sent: Vec<PathBuf>,
 }
 
 /// The sites of rules in a rewritten program and its libraries; and the table that its nodes read.
@@ -384,18 +365,32 @@ fn tell_of_failure(outcome: &RunOutcome, seen: impl FnOnce(&RunOutcome) -> Vec<S
     }
 }
 
-/// Keeps what a run has learnt in the cache. `learn`: its original, for whoever wants to know, and perhaps a file that gets it, too.
+/// Who wants to know what a program learns is told if it learns nothing.
+///
+/// # Errors
+/// It is no guarded code.
+fn expect_to_learn(name: &OsStr, object: Option<Object>, nodes: u32) -> Result<()> {
+    if object.is_none() {
+        let what = format!("{}: was rewritten without --access guard: it learns nothing", name.display());
+        return Err(Error::new(what).help("give the original program"));
+    }
+    if nodes == 1 {
+        messages::note("on one node no access faults, so nothing is learnt\n  help: use -n 2, or leave out -n");
+    }
+    Ok(())
+}
+
+/// Keeps what a run of these files, the program first, has learnt in the cache. `learn`: its original, for whoever wants to know, and perhaps a file that gets it, too.
 fn keep_learnt(
     outcome: &RunOutcome,
-    executable: &Path,
+    files: &[PathBuf],
     program: Object,
     learn: Option<(Option<PathBuf>, Option<&Path>)>,
 ) -> Result<()> {
     if outcome.learnt.is_empty() && learn.is_none() {
         return Ok(());
     }
-    let folder = rewritten::libraries_folder(executable);
-    let learnt = knowledge::of_run(&outcome.learnt, executable, folder.as_deref());
+    let learnt = knowledge::of_run(&outcome.learnt, files);
     let cache = Cache::of_user()?;
     let before = knowledge::of_program(&cache, program);
     let kept = if learnt.is_empty() { Ok(before.clone()) } else { knowledge::add(&cache, program, &learnt) };
@@ -582,15 +577,21 @@ pub(super) fn prepare(
 /// The form of an original program that `options` ask for, and of its libraries.
 fn of_original(input: &input::InputFile, options: &Options, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
     let creates = rewritten::creates_nodes(&input.bytes);
+    let (object, learnt) = known(input, options, learns)?;
+    let Prepared { program: executable, libraries } = closure(input, options, libraries, &learnt)?;
+    // As the kernel names a program that is executed.
+    let original = input.path.canonicalize().ok();
+    Ok(Ready { executable, original, flags: flags_of(options), creates, object, libraries })
+}
+
+/// Of an original program that becomes guarded code and learns: what it is, and what is known of it.
+fn known(input: &input::InputFile, options: &Options, learns: bool) -> Result<(Option<Object>, Knowledge)> {
     let object = (options.access == AccessMode::Guard && learns).then(|| Object::of(&input.bytes));
     let learnt = match object {
         Some(object) => knowledge::of_program(&Cache::of_user()?, object),
         None => Knowledge::default(),
     };
-    let Prepared { program: executable, libraries } = closure(input, options, libraries, &learnt)?;
-    // As the kernel names a program that is executed.
-    let original = input.path.canonicalize().ok();
-    Ok(Ready { executable, original, flags: flags_of(options), creates, object, libraries })
+    Ok((object, learnt))
 }
 
 /// A program's rewritten form and those of its libraries, in the cache.

@@ -7,15 +7,17 @@ use crate::base::messages;
 use crate::cli::run::attributes::file::AttributeRules;
 use crate::cli::run::attributes::matched;
 use crate::cli::run::attributes::sites::{CallSites, libraries_of};
-use crate::cli::run::command::{Ready, find_sites, incomplete, misuse, prepare};
+use crate::cli::run::command::{Ready, find_sites, incomplete, prepare};
 use crate::cli::run::settings::MemorySettings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions, node_count, whole};
 use crate::cli::shared::libraries::LibraryOptions;
+use crate::cli::shared::print::misuse;
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::ranks::{self, RankSetup};
 use crate::launch::launcher::RunOutcome;
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::stats::{Stats, StatsFile};
+use crate::launch::watching::stuck::Callers;
 use crate::reports::{crash, stuck};
 use crate::store::closure::originals;
 use clap::Args;
@@ -42,7 +44,7 @@ pub struct NodeCommand {
     /// How many ranks there are. It matters for more than 64, under a starter that does not tell (prterun)
     #[arg(short, long, alias = "np", value_name = "NODES", value_parser = node_count)]
     nodes: Option<u32>,
-    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never. Ranks of one host only
+    /// End the run when all nodes have waited for each other for so many seconds, and say what each waits for; 0: never
     #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(0..=u32::MAX.into()), default_value_t = STUCK_TIMEOUT.as_secs() as u32)]
     stuck_timeout: u32,
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
@@ -141,7 +143,11 @@ impl NodeCommand {
             ..self.settings.launch_options(1)
         };
         let (args, guard, many_nodes) = (args.to_vec(), ready.flags.guard, ready.flags.many_nodes);
-        let setup = RankSetup { program, args, options, guard, many_nodes, identity, alone, one_host, farthest };
+        let locate = |callers: &[Callers], of: &RankSetup| {
+            stuck::places(callers, &originals(&of.program, of.options.original.as_deref()))
+        };
+        let setup =
+            RankSetup { program, args, options, guard, many_nodes, identity, alone, one_host, locate, farthest };
         Ok(Prepared { setup, ready, stats, rules })
     }
 }

@@ -72,6 +72,25 @@ pub fn prepare(program: &Path, source: &ClosureSource) -> Result<Vec<(PathBuf, P
     each(&libraries_of(program)?.all(), |path| Ok((path.to_owned(), cached.add(path)?)))
 }
 
+/// Rewritten libraries, given with their originals, under all names by which programs ask for them.
+///
+/// # Errors
+/// Two of them have the same name.
+pub fn by_name(made: Vec<(PathBuf, PathBuf)>) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let mut named: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for (original, rewritten) in made {
+        for name in names_of(&original) {
+            match named.iter().find(|(other, _)| *other == name) {
+                None => named.push((name, rewritten.clone())),
+                // The folder in the cache tells contents apart.
+                Some((_, other)) if other.parent() == rewritten.parent() => {}
+                Some(_) => return Err(Error::new(format!("{}: has the name of another library", original.display()))),
+            }
+        }
+    }
+    Ok(named)
+}
+
 /// Rewrites the libraries of `program`, and `added` ones, into the bundle at `folder`.
 ///
 /// # Errors

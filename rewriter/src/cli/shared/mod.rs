@@ -10,6 +10,8 @@ pub(crate) mod scratch;
 
 pub(crate) mod input;
 
+pub(crate) mod hosts;
+
 pub(crate) mod debug_file;
 
 pub(crate) mod compiler;

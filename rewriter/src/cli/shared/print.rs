@@ -1,8 +1,16 @@
-//! What commands write to standard output.
+//! What commands write to standard output, and what keeps them from beginning.
 //!
-//! Input: text. Output: bytes. **Invariant**: a reader that has gone away is no error.
+//! Input: text, errors. Output: bytes, a status. **Invariant**: a reader that has gone away is no error.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
+use std::process::ExitCode;
+
+/// Says what keeps a command from beginning; the status of that.
+pub(crate) fn misuse(error: &Error) -> ExitCode {
+    messages::error(&error.to_string());
+    ExitCode::from(2)
+}
 
 /// Writes to standard output; a reader that has gone away (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<()> {

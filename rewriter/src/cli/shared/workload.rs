@@ -6,11 +6,14 @@
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::base::output_file::write_atomically;
-use crate::cli::shared::libraries::{self, LibraryOptions};
+use crate::cli::shared::libraries::{self, BUNDLE_FOLDER, LibraryOptions};
 use crate::launch::sys;
 use crate::pipeline;
+use crate::store::closure::ClosureSource;
 use crate::write::runtime_blob::Blob;
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -47,19 +50,31 @@ impl Workload {
         }
     }
 
-    /// Rewrites the program, with the given runtime, to `folder/name`; its libraries come from the user's cache.
+    /// Rewrites the program, with the given runtime, to `folder/name`; its libraries come from the user's cache. `is_bundle`: they stand in the folder, too, so that
+    /// other hosts can have them.
     ///
     /// # Errors
     /// The folder or the cache cannot be written to, or the C library cannot be rewritten.
-    pub fn rewrite(self, folder: &Path, name: &str, asked: Options, blob: &Blob) -> Result<PathBuf> {
-        let write = |path: &Path, bytes: &[u8]| {
-            write_atomically(path, bytes, 0o700)
-                .map_err(|e| Error::new(format!("cannot write {}", path.display())).because(e))
-        };
-        let (options, source) = LibraryOptions::default().fitted(self.bytes(), asked)?;
+    pub fn rewrite(self, folder: &Path, name: &str, asked: Options, blob: &Blob, is_bundle: bool) -> Result<PathBuf> {
+        let failed = |path: &Path, e| Error::new(format!("cannot write {}", path.display())).because(e);
+        let write = |path: &Path, bytes: &[u8]| write_atomically(path, bytes, 0o700).map_err(|e| failed(path, e));
+        let (options, cached) = LibraryOptions::default().fitted(self.bytes(), asked)?;
         let original = folder.join(self.name());
         write(&original, self.bytes())?;
-        libraries::prepare(&original, &source)?;
+        let made = libraries::prepare(&original, &cached)?;
+        let source = if is_bundle { ClosureSource::Bundle(BUNDLE_FOLDER.to_owned()) } else { cached };
+        if is_bundle {
+            let libraries = folder.join(BUNDLE_FOLDER);
+            std::fs::create_dir_all(&libraries).map_err(|e| failed(&libraries, e))?;
+            for (name, rewritten) in libraries::by_name(made)? {
+                let link = libraries.join(name);
+                match symlink(&rewritten, &link) {
+                    // Another form of the program has the same ones.
+                    Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                    linked => linked.map_err(|e| failed(&link, e))?,
+                }
+            }
+        }
         let (bytes, name_of) = (self.bytes(), self.name());
         let rewritten = pipeline::in_memory(|sink| {
             pipeline::rewrite_with_runtime(bytes, name_of, &options, &source.record(), blob, sink)
@@ -69,6 +84,9 @@ impl Workload {
         Ok(path)
     }
 }
+
+/// Exit status of `blizzard run` when a run on several hosts cannot begin.
+const CANNOT_BEGIN: i32 = 2;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -91,28 +109,48 @@ impl Finished {
     pub fn succeeded(&self) -> bool {
         matches!(self.ending, Ending::Ended(status) if status.success())
     }
+
+    /// Whether the hosts could not begin. The programs have no such status.
+    pub fn has_not_begun(&self) -> bool {
+        matches!(self.ending, Ending::Ended(status) if status.code() == Some(CANNOT_BEGIN))
+    }
 }
 
-/// Runs `program` through `blizzard run` with `options` (from `-n` on) and `arguments`; ends it after `limit`. Its processes end with this one.
-///
-/// # Errors
-/// It cannot be started.
-pub fn run(program: &Path, options: &[OsString], arguments: &[OsString], limit: Duration) -> Result<Finished> {
-    let own = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
-    let failed = |e: &dyn std::fmt::Display| Error::new("cannot start a run").because(e);
-    let mut errors = tempfile::tempfile().map_err(|e| failed(&e))?;
-    let mut command = Command::new(own);
-    command.arg("run").args(options).arg("--").arg(program).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.stderr(errors.try_clone().map_err(|e| failed(&e))?);
-    sys::tie_to_parent(&mut command, &[]);
-    let mut child = command.spawn().map_err(|e| failed(&e))?;
-    let ending = wait(&mut child, limit)?;
-    let mut text = Vec::new();
-    use std::io::{Read, Seek};
-    // What cannot be read is not shown.
-    let _ = errors.rewind().and_then(|()| errors.read_to_end(&mut text));
-    Ok(Finished { ending, errors: String::from_utf8_lossy(&text).into_owned() })
+/// A run of such a program.
+#[derive(Debug)]
+pub struct WorkloadRun<'a> {
+    pub program: &'a Path,
+    /// Of `blizzard run`.
+    pub options: &'a [OsString],
+    pub arguments: &'a [OsString],
+    /// It is ended then.
+    pub limit: Duration,
+    /// What it prints goes there, if anybody wants it.
+    pub output: Option<File>,
+}
+
+impl WorkloadRun<'_> {
+    /// Runs the program through `blizzard run`, whose processes end with this one.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn run(self) -> Result<Finished> {
+        let own = std::env::current_exe().map_err(|e| Error::new("cannot find my own executable").because(e))?;
+        let failed = |e: &dyn std::fmt::Display| Error::new("cannot start a run").because(e);
+        let mut errors = tempfile::tempfile().map_err(|e| failed(&e))?;
+        let mut command = Command::new(own);
+        command.arg("run").args(self.options).arg("--").arg(self.program).args(self.arguments);
+        command.stdin(Stdio::null()).stdout(self.output.map_or_else(Stdio::null, Stdio::from));
+        command.stderr(errors.try_clone().map_err(|e| failed(&e))?);
+        sys::tie_to_parent(&mut command, &[]);
+        let mut child = command.spawn().map_err(|e| failed(&e))?;
+        let ending = wait(&mut child, self.limit)?;
+        let mut text = Vec::new();
+        use std::io::{Read, Seek};
+        // What cannot be read is not shown.
+        let _ = errors.rewind().and_then(|()| errors.read_to_end(&mut text));
+        Ok(Finished { ending, errors: String::from_utf8_lossy(&text).into_owned() })
+    }
 }
 
 fn wait(child: &mut Child, limit: Duration) -> Result<Ending> {

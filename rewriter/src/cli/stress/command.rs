@@ -10,20 +10,24 @@ use crate::base::options::{AccessMode, Options};
 use crate::base::progress::{self, Progress};
 use crate::cli::run::settings::block_bytes;
 use crate::cli::shared::arguments::{few_nodes, whole};
-use crate::cli::shared::print::print;
+use crate::cli::shared::hosts::HostsOptions;
+use crate::cli::shared::print::{misuse, print};
 use crate::cli::shared::scratch;
-use crate::cli::shared::workload::{self, Ending, Finished, Workload};
+use crate::cli::shared::workload::{Ending, Finished, Workload, WorkloadRun};
 use crate::cli::stress::check::{Checker, OrderViolation};
-use crate::cli::stress::log::{LoggedKind, Logs};
+use crate::cli::stress::log::{self, LoggedKind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, option_of};
 use crate::launch::options::{HomePolicy, RunProtocol};
-use crate::reports::overhead::render::grouped;
+use crate::reports::overhead::render::{command_line, grouped};
 use crate::write::runtime_blob::Blob;
+use blizzard_contract::FEW_NODES;
 use blizzard_protocol::port::ProtocolId;
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Seek;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,11 +49,14 @@ const PLANTED_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     blizzard stress -n 4 --seconds 60\n  \
+    blizzard stress --hosts a:2,b:2 --seconds 60\n  \
     blizzard stress -n 3 --seed 17 --round 4     # once more what was found there")]
 pub struct StressCommand {
     /// Number of node processes
-    #[arg(short, long, value_name = "NODES", default_value = "2", value_parser = stress_nodes)]
+    #[arg(short, long, value_name = "NODES", default_value = "2", value_parser = stress_nodes, conflicts_with_all = ["hosts", "hostfile"])]
     nodes: u32,
+    #[command(flatten)]
+    hosts: HostsOptions,
     /// Begin no new round after so many seconds [default: 10, if no other limit is given]
     #[arg(long, value_name = "S", value_parser = whole::<u64>(0..=u64::MAX))]
     seconds: Option<u64>,
@@ -94,15 +101,23 @@ pub struct StressCommand {
 /// Two nodes at least: one alone cannot race.
 fn stress_nodes(text: &str) -> std::result::Result<u32, String> {
     match few_nodes(text)? {
-        1 => Err("one node alone cannot race; give 2 or more".into()),
+        1 => Err(ALONE.into()),
         nodes => Ok(nodes),
     }
 }
+
+const ALONE: &str = "one node alone cannot race; give 2 or more";
 
 /// What all rounds together have done. Serialised as the `--json` object, with the field names given here.
 #[derive(Debug, Default, Serialize)]
 struct Totals {
     nodes: u32,
+    /// As `--hosts` has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<String>,
+    /// The options of `blizzard run` that say where.
+    #[serde(skip)]
+    place: Vec<String>,
     seed: u64,
     rounds: u64,
     rounds_with_delays: u64,
@@ -163,6 +178,13 @@ struct Finding {
     logs: PathBuf,
 }
 
+/// How a round is over.
+enum Played {
+    Checked,
+    /// The hosts could not begin: what the run has said.
+    NotBegun(String),
+}
+
 /// The programs to run.
 struct Programs {
     plain: PathBuf,
@@ -172,11 +194,14 @@ struct Programs {
 impl StressCommand {
     /// Runs rounds until the time is over or something is found.
     pub fn execute(self) -> Result<ExitCode> {
+        let mut totals = match self.begin() {
+            Ok(totals) => totals,
+            Err(error) => return Ok(misuse(&error)),
+        };
         let folder = scratch::folder("stress")?;
         let programs = self.programs(folder.path())?;
         let progress = self.progress();
-        let fixed = Fixed { protocol: self.protocol, block_bytes: self.block_size, homes: self.homes };
-        let mut totals = Totals { nodes: self.nodes, seed: self.seed, fixed, ..Totals::default() };
+        let fixed = totals.fixed;
         let begin = Instant::now();
         for number in self.round.map_or(0, |only| only).. {
             let done = self.share_done(&totals, begin.elapsed());
@@ -186,7 +211,11 @@ impl StressCommand {
             let round = Round::new(self.seed, self.round.unwrap_or(number), fixed);
             progress.set_position((done * PROGRESS_STEPS as f64) as u64);
             progress.set_message(format!("round {}, {} accesses checked", round.number, grouped(totals.accesses)));
-            self.play(&round, &programs, folder.path(), &mut totals)?;
+            if let Played::NotBegun(why) = self.play(&round, &programs, folder.path(), &mut totals)? {
+                drop(progress);
+                eprintln!("{}", why.trim_end());
+                return Ok(ExitCode::from(2));
+            }
             if totals.finding.is_some() {
                 break;
             }
@@ -201,6 +230,22 @@ impl StressCommand {
         Ok(if totals.finding.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
+    /// Where the rounds run, and nothing done yet.
+    fn begin(&self) -> Result<Totals> {
+        let fixed = Fixed { protocol: self.protocol, block_bytes: self.block_size, homes: self.homes };
+        let (nodes, hosts, place) = match self.hosts.place()? {
+            None => (self.nodes, None, vec!["-n".to_owned(), self.nodes.to_string()]),
+            Some(place) => (place.hosts.nodes(), Some(place.list()), place.words()),
+        };
+        match nodes {
+            1 => Err(Error::new(format!("--hosts: {ALONE}"))),
+            _ if nodes as usize > FEW_NODES => {
+                Err(Error::new(format!("--hosts: {nodes} nodes are more than the {FEW_NODES} that `stress` runs on")))
+            }
+            _ => Ok(Totals { nodes, hosts, place, seed: self.seed, fixed, ..Totals::default() }),
+        }
+    }
+
     fn programs(&self, folder: &Path) -> Result<Programs> {
         let (plain, delaying) = match &self.runtime {
             None => (Blob::of(self.access)?, Blob::with_instruments(self.access)?),
@@ -213,8 +258,14 @@ impl StressCommand {
         };
         let options = Options { access: self.access, ..Options::default() };
         Ok(Programs {
-            plain: Workload::Stress.rewrite(folder, "stress", options, &plain)?,
-            delaying: Workload::Stress.rewrite(folder, "stress-delaying", options, &delaying)?,
+            plain: Workload::Stress.rewrite(folder, "stress", options, &plain, self.hosts.are_given())?,
+            delaying: Workload::Stress.rewrite(
+                folder,
+                "stress-delaying",
+                options,
+                &delaying,
+                self.hosts.are_given(),
+            )?,
         })
     }
 
@@ -233,16 +284,36 @@ impl StressCommand {
     }
 
     /// Runs and checks one round.
-    fn play(&self, round: &Round, programs: &Programs, folder: &Path, totals: &mut Totals) -> Result<()> {
+    fn play(&self, round: &Round, programs: &Programs, folder: &Path, totals: &mut Totals) -> Result<Played> {
+        let failed = |e: std::io::Error| Error::new("cannot make a folder for the logs").because(e);
         let logs = folder.join(format!("round-{}", round.number));
-        fs::create_dir_all(&logs).map_err(|e| Error::new("cannot make a folder for the logs").because(e))?;
+        fs::create_dir_all(&logs).map_err(failed)?;
         let stats = logs.join("stats.json");
         let program = if round.delays.is_some() { &programs.delaying } else { &programs.plain };
-        let mut options = round.run_options(self.nodes);
+        let mut options: Vec<OsString> = totals.place.iter().map(OsString::from).collect();
+        options.extend(round.run_options());
         options.extend(["--stats".into(), stats.clone().into()]);
+        let mut printed = None;
+        // The folder is one of this host: others print what they log.
+        if self.hosts.are_given() {
+            options.push("--tag-output".into());
+            printed = Some(tempfile::tempfile_in(folder).map_err(failed)?);
+        }
+        let log_folder = printed.is_none().then_some(&*logs);
         let began = Instant::now();
         let limit = if self.planted == 0 { ROUND_LIMIT } else { PLANTED_LIMIT };
-        let finished = workload::run(program, &options, &round.arguments(&logs, self.planted), limit)?;
+        let output = printed.as_ref().map(File::try_clone).transpose().map_err(failed)?;
+        let arguments = round.arguments(log_folder, self.planted);
+        let finished = WorkloadRun { program, options: &options, arguments: &arguments, limit, output }.run()?;
+        if self.hosts.are_given() && finished.has_not_begun() {
+            return Ok(Played::NotBegun(finished.errors));
+        }
+        if let Some(mut printed) = printed {
+            printed.rewind().map_err(failed)?;
+            let gathered = log::gather(printed, &logs, totals.nodes);
+            // What a run has printed that failed need not be whole.
+            gathered.or_else(|error| if finished.succeeded() { Err(error) } else { Ok(()) })?;
+        }
         totals.run_seconds += began.elapsed().as_secs_f64();
         let problem = if finished.succeeded() {
             let began = Instant::now();
@@ -265,17 +336,19 @@ impl StressCommand {
             *totals.allocation_protocols.entry(protocol).or_default() += 1;
         }
         match problem {
-            None => fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e)),
+            None => {
+                fs::remove_dir_all(&logs).map_err(|e| Error::new("cannot remove the logs of a round").because(e))?
+            }
             Some((kind, what, details)) => {
                 let logs = self.keep_logs(&logs, round)?;
                 totals.finding = Some(Finding { round: *round, kind, what, details, logs });
-                Ok(())
             }
         }
+        Ok(Played::Checked)
     }
 
     fn check(&self, round: &Round, folder: &Path, totals: &mut Totals) -> Result<Option<OrderViolation>> {
-        let mut logs = Logs::open(folder, self.nodes, round.locations())?;
+        let mut logs = Logs::open(folder, totals.nodes, round.locations())?;
         let mut checker = Checker::new(round.locations());
         while let Some(epoch) = logs.next_epoch()? {
             for access in epoch.nodes.iter().flatten() {
@@ -290,11 +363,11 @@ impl StressCommand {
                 return Ok(Some(violation));
             }
         }
-        if checker.accesses() != round.total_accesses(self.nodes) {
+        if checker.accesses() != round.total_accesses(totals.nodes) {
             return Err(Error::new("the logs of a round are incomplete").because(format!(
                 "{} accesses, and not {}",
                 checker.accesses(),
-                round.total_accesses(self.nodes)
+                round.total_accesses(totals.nodes)
             )));
         }
         totals.accesses += checker.accesses();
@@ -353,8 +426,9 @@ fn add_counters(stats: &Path, totals: &mut Totals) -> Result<()> {
 fn report(totals: &Totals) -> String {
     let rate = |seconds: f64| grouped((totals.accesses as f64 / seconds.max(1e-9)) as u64);
     let mut text = format!(
-        "{} nodes, seed {}: {} rounds in {:.1} s, {} of them with random delays, {} with replacement, {} with attributes of allocations\n\n",
+        "{} nodes{}, seed {}: {} rounds in {:.1} s, {} of them with random delays, {} with replacement, {} with attributes of allocations\n\n",
         totals.nodes,
+        totals.hosts.as_ref().map_or(String::new(), |hosts| format!(" on {hosts}")),
         totals.seed,
         totals.rounds,
         totals.run_seconds + totals.check_seconds,
@@ -409,8 +483,10 @@ fn report(totals: &Totals) -> String {
             ];
             let options: String = options.into_iter().flatten().collect();
             text += &format!(
-                "once more: blizzard stress -n {} --seed {} --round {}{options}\n",
-                totals.nodes, totals.seed, finding.round.number
+                "once more: blizzard stress {} --seed {} --round {}{options}\n",
+                command_line(&totals.place),
+                totals.seed,
+                finding.round.number
             );
         }
     }

@@ -1,11 +1,12 @@
 //! The logs of a round: one file for each node, read one epoch at a time.
 //!
-//! Input: the files that `bench-apps/workload/stress.c` writes; their form is drawn there. Output: an [`Epoch`] after the other.
+//! Input: the files that `bench-apps/workload/stress.c` writes; their form is drawn there. Output: an [`Epoch`] after the other. What nodes of several hosts have printed
+//! becomes such files ([`gather`]).
 //! **Invariant**: what is read is checked for form before the checker sees it; memory is that of one epoch, however long the files are.
 
 use crate::base::error::{Error, Result};
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"BLZSTLOG";
@@ -75,6 +76,36 @@ pub struct Epoch {
     pub nodes: Vec<Vec<LoggedAccess>>,
 }
 
+fn file_of(folder: &Path, node: u32) -> PathBuf {
+    folder.join(format!("node-{node}.log"))
+}
+
+/// Makes the logs of `nodes` nodes in `folder` out of what they have printed, in lines that begin with the node's number.
+///
+/// # Errors
+/// A line is none of a log; a file cannot be read or written.
+pub fn gather(printed: impl Read, folder: &Path, nodes: u32) -> Result<()> {
+    let failed = |e: std::io::Error| Error::new("cannot gather the logs of a round").because(e);
+    let files = (0..nodes).map(|node| Ok(BufWriter::new(File::create(file_of(folder, node))?)));
+    let mut files = files.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    for line in BufReader::new(printed).split(b'\n') {
+        let line = line.map_err(failed)?;
+        let (node, bytes) = printed_line(&line).ok_or_else(|| Error::new("what a node has printed is no log"))?;
+        let file = files.get_mut(node).ok_or_else(|| Error::new("a node that is not there has printed a log"))?;
+        file.write_all(&bytes).map_err(failed)?;
+    }
+    files.iter_mut().try_for_each(Write::flush).map_err(failed)
+}
+
+/// The node and the bytes of a line like `[node 3] 0a1b`.
+fn printed_line(line: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let (node, digits) = std::str::from_utf8(line).ok()?.strip_prefix("[node ")?.split_once("] ")?;
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| u8::try_from(value(*high)? << 4 | value(*low)?).ok();
+    Some((node.parse().ok()?, pairs.iter().map(byte).collect::<Option<_>>()?))
+}
+
 /// Reads a round's logs.
 #[derive(Debug)]
 pub struct Logs {
@@ -89,7 +120,7 @@ impl Logs {
     /// A file is missing.
     pub fn open(folder: &Path, nodes: u32, locations: u32) -> Result<Self> {
         let files = (0..nodes).map(|node| {
-            let path = folder.join(format!("node-{node}.log"));
+            let path = file_of(folder, node);
             match File::open(&path) {
                 Ok(file) => Ok((path, BufReader::with_capacity(1 << 18, file))),
                 Err(e) => Err(Error::new(format!("cannot read the log {}", path.display())).because(e)),
@@ -180,6 +211,17 @@ mod tests {
         }
         let mut logs = Logs::open(folder.path(), contents.len() as u32, 16)?;
         std::iter::from_fn(|| logs.next_epoch().transpose()).collect()
+    }
+
+    #[test]
+    fn what_nodes_have_printed_becomes_their_logs() {
+        let folder = tempfile::tempdir().unwrap();
+        gather(&b"[node 1] 00ff\n[node 0] 41\n[node 1] 0a\n"[..], folder.path(), 2).unwrap();
+        let log = |node| std::fs::read(file_of(folder.path(), node)).unwrap();
+        assert_eq!((log(0), log(1)), (vec![0x41], vec![0, 0xff, 10]));
+        for bad in ["00ff", "[node 0] 0", "[node 0] 0x", "[node 2] 00", "[node x] 00"] {
+            assert!(gather(bad.as_bytes(), folder.path(), 2).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -189,17 +189,17 @@ impl Round {
         u64::from(self.epochs) * u64::from(self.accesses) * u64::from(nodes)
     }
 
-    /// The options of `blizzard run`, from `-n` on.
-    pub fn run_options(&self, nodes: u32) -> Vec<OsString> {
-        let mut list = vec!["-n".to_owned(), nodes.to_string(), "--protocol".to_owned(), option_of(self.protocol)];
+    /// The options of `blizzard run`, but for where it runs.
+    pub fn run_options(&self) -> Vec<OsString> {
+        let mut list = vec!["--protocol".to_owned(), option_of(self.protocol)];
         list.extend(["--block-size".to_owned(), self.block_bytes.to_string()]);
         list.extend(["--homes".to_owned(), option_of(self.homes)]);
         list.extend(self.stache_pages.into_iter().flat_map(|pages| ["--stache-pages".to_owned(), pages.to_string()]));
         list.into_iter().map(OsString::from).collect()
     }
 
-    /// The arguments of the program; its logs go to `folder`. `planted` is the number of a bug in a runtime that has such.
-    pub fn arguments(&self, folder: &Path, planted: u32) -> Vec<OsString> {
+    /// The arguments of the program; its logs go to `folder`, or to standard output. `planted` is the number of a bug in a runtime that has such.
+    pub fn arguments(&self, folder: Option<&Path>, planted: u32) -> Vec<OsString> {
         let Delays { one_in, longest_pauses } = self.delays.unwrap_or(Delays { one_in: 0, longest_pauses: 0 });
         let numbers = [
             ("lines", u64::from(self.lines)),
@@ -221,9 +221,11 @@ impl Round {
         let mut list: Vec<OsString> = numbers.iter().map(|(name, value)| format!("{name}={value}").into()).collect();
         list.push(format!("pieces={}", self.pieces.iter().flatten().count()).into());
         list.extend((0..).zip(self.pieces.iter().flatten()).map(|(k, p)| format!("piece{k}={}", p.word()).into()));
-        let mut folder_argument = OsString::from("folder=");
-        folder_argument.push(folder);
-        list.push(folder_argument);
+        list.extend(folder.map(|folder| {
+            let mut argument = OsString::from("folder=");
+            argument.push(folder);
+            argument
+        }));
         list
     }
 }
@@ -273,9 +275,8 @@ mod tests {
         }
         let plain = rounds.iter().filter(|r| !r.has_attributes()).count();
         assert!((50..150).contains(&plain), "{plain}");
-        let words = |r: &Round| {
-            r.arguments(Path::new("/l"), 0).iter().filter(|a| a.to_string_lossy().starts_with("piece")).count()
-        };
+        let words =
+            |r: &Round| r.arguments(None, 0).iter().filter(|a| a.to_string_lossy().starts_with("piece")).count();
         assert!(rounds.iter().all(|r| words(r) == 1 + r.pieces.iter().flatten().count()));
     }
 
@@ -289,9 +290,9 @@ mod tests {
             let Round { protocol, block_bytes, homes, pieces, .. } = free;
             assert_eq!(pieces.iter().flatten().count(), round.pieces.iter().flatten().count());
             assert_eq!(Round { protocol, block_bytes, homes, pieces, ..round }, free);
-            let options = round.run_options(3);
+            let options = round.run_options();
             let text: Vec<&str> = options.iter().filter_map(|o| o.to_str()).collect();
-            let wanted = "-n 3 --protocol mcm --block-size 512 --homes first-touch";
+            let wanted = "--protocol mcm --block-size 512 --homes first-touch";
             assert!(text.join(" ").starts_with(wanted), "{text:?}");
         }
     }

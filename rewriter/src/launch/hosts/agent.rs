@@ -10,21 +10,21 @@ use crate::launch::crashes::crash::{self, Describe, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
-use crate::launch::hosts::frames::{
-    self, Carried, Ended, GREETING, HostSeen, PIECE_BYTES, RunPlan, ToAgent, ToLauncher,
-};
+use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
-use crate::launch::options::LaunchOptions;
-use crate::launch::region::{self, RegionFile};
+use crate::launch::hosts::rounds;
+use crate::launch::options::{Debugger, GDBSERVER, LaunchOptions};
+use crate::launch::region::{self, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
-use crate::launch::watching::stuck::{self, Locate, Sight};
+use crate::launch::watching::plain_again;
+use crate::launch::watching::stuck::{Callers, Locate};
 use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
-use blizzard_carrier::carrier::{self, CarriedTraffic, Carrier, CarrierCounts};
-use blizzard_contract::RegionHeader;
+use blizzard_carrier::carrier::{self, Carrier, CarrierCounts};
+use blizzard_contract::{RegionHeader, node_phase};
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -34,7 +34,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ChildStdin;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -142,7 +142,8 @@ fn header_of(plan: &RunPlan) -> Result<RegionHeader> {
         && (1..=blizzard_contract::MAX_NODES as u32).contains(&header.nodes)
         && (header.contexts_off, header.rings_off, header.ring_bytes, header.fill_off, header.fill_bytes)
             == (usual.contexts_off, usual.rings_off, usual.ring_bytes, usual.fill_off, usual.fill_bytes)
-        && (header.total_bytes, header.rules_off) == (usual.total_bytes, usual.rules_off);
+        && (header.total_bytes, header.rules_off) == (usual.total_bytes, usual.rules_off)
+        && [0, usual.learnt_off].contains(&header.learnt_off);
     if !follows || plan.me >= plan.hosts.len() || !is_usual {
         return Err(Error::new("the launcher's plan is not one"));
     }
@@ -219,25 +220,6 @@ impl Agent<'_> {
         }
         Ok(rules)
     }
-
-    /// Looks whether the nodes of this host could go on.
-    fn see(&self, own: OwnNodes, (region, carrier): (&RegionFile, Option<&Carrier>), places: bool) -> HostSeen {
-        let mut sight = Sight::of(own, region);
-        if sight.awake.is_some() {
-            return HostSeen { sight, ..HostSeen::default() };
-        }
-        if places {
-            let callers: Vec<_> =
-                sight.sleepers.iter().map(|node| stuck::callers(own, node.node, &node.waiting)).collect();
-            let found = (self.reports.locate)(&callers);
-            sight.sleepers.iter_mut().zip(found).for_each(|(node, place)| node.place = place);
-        }
-        // A host that is alone has nothing under way.
-        match carrier.map_or(Some(CarriedTraffic::default()), Carrier::traffic) {
-            Some(CarriedTraffic { sent, arrived, is_left }) => HostSeen { sight, is_quiet: !is_left, sent, arrived },
-            None => HostSeen { sight, ..HostSeen::default() },
-        }
-    }
 }
 
 fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, reports: Reports) -> Result<()> {
@@ -279,6 +261,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
                 carrier::CarrierEvent::Lost { host, why } => ToLauncher::Lost { host, why },
                 carrier::CarrierEvent::Node { node, why } => ToLauncher::Silent { node, why },
                 carrier::CarrierEvent::Failed(why) => ToLauncher::Failed { why, causes: Vec::new(), help: None },
+                // Agents say nothing to each other.
+                carrier::CarrierEvent::Said { .. } => return,
             };
             speaker.say(&frame, b"");
         };
@@ -299,7 +283,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
     let refused = counts.refusals().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
     let CarrierCounts { batches_sent, batches_received, messages_sent, messages_received, .. } = counts;
     let carried = Carried { batches_sent, batches_received, messages_sent, messages_received, refused };
-    speaker.say(&ToLauncher::Bye { carried, matched: region.matched() }, b"");
+    let learnt = region.learnt().into_iter().map(|place| (place.access, place.faults)).collect();
+    speaker.say(&ToLauncher::Bye { carried, matched: region.matched(), learnt }, b"");
     Ok(())
 }
 
@@ -396,9 +381,16 @@ fn run(agent: &mut Agent<'_>, program: &Path, region: &RegionFile, carrier: Opti
     let numbers = plan.hosts[plan.me].nodes.clone();
     let total = plan.hosts.last().map_or(0, |host| host.nodes.end);
     let mut command = plan.command.iter().map(|word| OsString::from_vec(word.clone()));
+    let here = plan.debugged.filter(|(node, _)| numbers.contains(node));
+    let debugger = here.map(|(node, port)| Debugger::server(node.into(), port, GDBSERVER.into()));
+    if debugger.is_some() && Command::new(GDBSERVER).arg("--version").stdout(Stdio::null()).status().is_err() {
+        let error = Error::new(format!("{GDBSERVER} is not in PATH"));
+        return Err(error.help(format!("install it there (Debian package {GDBSERVER})")));
+    }
     let options = LaunchOptions {
         nodes: total.into(),
         arg0: command.next(),
+        debugger,
         pipes_input: true,
         // Output goes through the agent, also of a node that is alone.
         tag_output: true,
@@ -468,16 +460,20 @@ fn watch(
         for at in reaper.reap(nodes, region) {
             let node = first + at as u16;
             let report = region.report(node.into());
-            let has_failed = has_failed(&nodes[at], region, node.into(), is_alone);
+            // As on one host: nobody can do without a node whose debugger has given it up.
+            let is_debugged = agent.plan.debugged.is_some_and(|(debugged, _)| debugged == node);
+            let is_given_up = is_debugged && !is_alone && report.phase != node_phase::DONE;
+            let has_failed = is_given_up || has_failed(&nodes[at], region, node.into(), is_alone);
             if has_failed && deadline.is_none() {
                 region.abort();
                 deadline = Some(Instant::now() + GRACE);
             }
             let ended = nodes[at].ended.unwrap_or_default();
-            let (phase, message, counters) = (report.phase, report.message, report.counters.to_vec());
+            let NodeReport { phase, message, counters, traps } = report;
+            let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
             let seen = crashes.iter().find(|crash| crash.is_of(node.into(), ended, message.is_some()));
             let told = seen.map(|crash| (agent.reports.describe)(crash, agent.plan.guard)).unwrap_or_default();
-            let ended = Ended { node, status: ended.into_raw(), phase, message, counters, has_failed, told };
+            let ended = Ended { node, status: ended.into_raw(), phase, message, counters, traps, has_failed, told };
             agent.speaker.say(&ToLauncher::Ended(ended), b"");
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {
@@ -485,7 +481,9 @@ fn watch(
             // Once more, should something have been in the way.
             deadline = Some(Instant::now() + RECHECK);
         }
-        let timeout = deadline.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()));
+        let own = OwnNodes { nodes, first: first.into() };
+        let recheck = if region.learns() { plain_again::ring(own, region) } else { RECHECK };
+        let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         match agent.next(timeout) {
             News::Look => {}
             News::Over(why) => {
@@ -513,7 +511,8 @@ fn watch(
                     credits.iter().filter(|((_, error), _)| *error == is_error).for_each(|(_, credit)| credit.close());
                 }
                 ToAgent::Look { places } => {
-                    let seen = agent.see(OwnNodes { nodes, first: first.into() }, (region, carrier), places);
+                    let locate = places.then_some(&agent.reports.locate as &dyn Fn(&[Callers]) -> _);
+                    let seen = rounds::see(OwnNodes { nodes, first: first.into() }, (region, carrier), locate);
                     agent.speaker.say(&ToLauncher::Seen(seen), b"");
                 }
                 ToAgent::Signal(signal) => nodes.iter().for_each(|node| node.signal(signal)),

@@ -39,6 +39,8 @@ pub struct RunPlan {
     pub files: Vec<FileEntry>,
     /// Nodes run guarded code.
     pub guard: bool,
+    /// A node that starts under gdbserver, and the port of its host for a debugger.
+    pub debugged: Option<(u16, u16)>,
     /// Seconds without a word from the launcher after which the agent ends; 0: never.
     pub timeout_seconds: u32,
 }
@@ -93,6 +95,8 @@ pub struct Ended {
     pub phase: u32,
     pub message: Option<String>,
     pub counters: Vec<u64>,
+    /// Where it hit trap bytes: name, new address, hits.
+    pub traps: Vec<(u64, u32, u32)>,
     /// The run fails because of it.
     pub has_failed: bool,
     /// What was seen of it then.
@@ -165,6 +169,8 @@ pub enum ToLauncher {
     Bye {
         carried: Carried,
         matched: Matched,
+        /// Accesses, and how often they have faulted here.
+        learnt: Vec<(u64, u64)>,
     },
     Beat,
 }

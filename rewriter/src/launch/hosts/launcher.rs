@@ -21,7 +21,7 @@ use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{describe, signal_name};
 use crate::launch::watching::stuck::StuckNode;
 use crate::launch::watching::supervise::{RECHECK, RunStop};
-use blizzard_contract::{COUNTER_COUNT, node_phase};
+use blizzard_contract::{COUNTER_COUNT, LearntPlace, TrapPlace, node_phase};
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::ffi::OsString;
 use std::fs::File;
@@ -514,7 +514,8 @@ impl Run {
             };
         }
         self.say_to_all(|| ToAgent::End);
-        let (mut deadline, mut come, mut matched) = (Instant::now() + ENDING, 0, Vec::new());
+        let (mut deadline, mut come) = (Instant::now() + ENDING, 0);
+        let (mut matched, mut learnt) = (Vec::new(), Vec::new());
         while self.remotes.iter().any(|remote| remote.stage != Stage::Done) && Instant::now() < deadline {
             let now = self.come.load(Ordering::Relaxed);
             if std::mem::replace(&mut come, now) != now {
@@ -523,10 +524,11 @@ impl Run {
             match self.mailbox.take() {
                 Some((_, News::Frame(ToLauncher::Note(note)))) => eprintln!("blizzard: warning: {note}"),
                 Some((host, News::Gone)) => self.remotes[host].stage = Stage::Done,
-                Some((host, News::Frame(ToLauncher::Bye { carried, matched: here }))) => {
+                Some((host, News::Frame(ToLauncher::Bye { carried, matched: here, learnt: learnt_here }))) => {
                     let Remote { host, stage, .. } = &mut self.remotes[host];
                     *stage = Stage::Done;
                     matched.push(here);
+                    learnt.extend(learnt_here.into_iter().map(|(access, faults)| LearntPlace { access, faults }));
                     if !carried.refused.is_empty() {
                         let all: Vec<String> =
                             carried.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
@@ -573,17 +575,7 @@ impl Run {
             Some(RunStop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
             _ => Vec::new(),
         };
-        RunOutcome {
-            exit_status,
-            failure,
-            nodes,
-            learnt: Vec::new(),
-            matched,
-            stuck: self.stuck,
-            crash: None,
-            told,
-            wall,
-        }
+        RunOutcome { exit_status, failure, nodes, learnt, matched, stuck: self.stuck, crash: None, told, wall }
     }
 }
 
@@ -595,7 +587,7 @@ impl From<&Ended> for NodeEnd {
                 phase: ended.phase,
                 message: ended.message.clone(),
                 counters: std::array::from_fn(|at| ended.counters.get(at).copied().unwrap_or(0)),
-                traps: Vec::new(),
+                traps: ended.traps.iter().map(|&(name, new, hits)| TrapPlace { name, new, hits }).collect(),
             },
         }
     }
@@ -631,6 +623,7 @@ fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> RunPlan {
             .collect(),
         files: setup.files.iter().map(|(entry, _)| entry.clone()).collect(),
         guard: setup.guard,
+        debugged: setup.options.debugger.as_ref().and_then(|d| Some((d.node as u16, d.port?))),
         timeout_seconds: setup.options.peer_timeout_ms.div_ceil(1000),
     }
 }

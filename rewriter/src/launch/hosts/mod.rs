@@ -23,9 +23,11 @@ pub(crate) mod mailbox;
 
 pub(crate) mod credit;
 
-pub mod agent;
-
 pub(crate) mod rounds;
+
+pub(crate) mod peers_watch;
+
+pub mod agent;
 
 pub(crate) mod streams;
 

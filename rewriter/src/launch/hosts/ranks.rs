@@ -24,12 +24,13 @@ use crate::launch::hosts::frames::{Ended, version};
 use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
+use crate::launch::hosts::peers_watch::{HostPeers, PeersNews, PeersWatch};
 use crate::launch::launcher::{NodeEnd, WrittenOutput, verdict};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
-use crate::launch::watching::stuck::{StuckNode, StuckWatch};
+use crate::launch::watching::stuck::{Callers, StuckNode};
 use crate::launch::watching::supervise::{GRACE, RECHECK, RunStop, has_failed};
 use crate::launch::{leftovers, sys};
 use blizzard_carrier::carrier::{self, Carrier};
@@ -84,6 +85,8 @@ pub struct RankSetup {
     /// Why it runs on one node only, or on one host only.
     pub alone: Option<Error>,
     pub one_host: Option<Error>,
+    /// Names the places where nodes wait, of this program.
+    pub locate: fn(&[Callers], &RankSetup) -> Vec<Option<String>>,
     /// The farthest home that a rule of allocations names, and what to say if there is no such node.
     pub farthest: Option<(u32, Error)>,
 }
@@ -95,7 +98,7 @@ pub struct RankOutcome {
     pub failure: Option<Error>,
     /// What was seen of the node that failed.
     pub crash: Option<Crash>,
-    /// What each node waited for, if all were on one host and waited for each other.
+    /// What each node waited for, if they waited for each other.
     pub stuck: Vec<StuckNode>,
     /// At rank 0 of a run that ended well: all nodes.
     pub nodes: Vec<NodeEnd>,
@@ -410,43 +413,9 @@ struct Rank<'a> {
     leaving: Option<(i32, Instant)>,
     /// A host that was lost: what to say then.
     lost: Option<(Instant, Error)>,
-    /// At node 0 of a run on one host: whether the run is stuck.
+    /// At the first rank of a host: whether the run is stuck.
     stuck: Option<PeersWatch>,
     starter: Option<Starter>,
-}
-
-/// Looks whether all nodes of this host wait for each other, whoever has started them.
-struct PeersWatch {
-    watch: StuckWatch,
-    /// When the next look is due.
-    next: Instant,
-}
-
-impl PeersWatch {
-    fn begin(begun: &Begin, limit: Duration) -> Option<PeersWatch> {
-        let is_watcher = begun.node == 0 && begun.hosts.len() == 1;
-        let watch = StuckWatch::new(begun.total() as usize, limit);
-        let next = Instant::now() + watch.look_again().filter(|_| is_watcher)?;
-        Some(PeersWatch { watch, next })
-    }
-
-    /// What all nodes wait for, if it is time to look and the run is stuck.
-    fn look(&mut self, begun: &Begin) -> Option<Vec<StuckNode>> {
-        if self.next > Instant::now() {
-            return None;
-        }
-        self.next = Instant::now() + self.watch.look_again()?;
-        // One that has not begun is not waiting.
-        let peers: Vec<SpawnedNode> = (0..begun.total()).map(|node| peer(begun, node)).collect::<Option<_>>()?;
-        self.watch.look(OwnNodes { nodes: &peers, first: 0 }, &begun.region)
-    }
-}
-
-/// A node of this host as its context page shows it; none if it has not begun.
-fn peer(begun: &Begin, node: u32) -> Option<SpawnedNode> {
-    let pid = Some(begun.region.created_pid(node)?);
-    let is_over = [node_phase::DONE, node_phase::FAILED].contains(&begun.region.report(node).phase);
-    Some(SpawnedNode { child: None, pid, ended: is_over.then(ExitStatus::default) })
 }
 
 impl Rank<'_> {
@@ -481,11 +450,8 @@ impl Rank<'_> {
                     return outcome;
                 }
             }
-            if let (Some(begun), Some(peers)) = (&self.begun, &mut self.stuck)
-                && let Some(stuck) = peers.look(begun)
-            {
-                let (exit_status, failure) = verdict(Some(RunStop::Stuck), &[], WrittenOutput::default());
-                return RankOutcome { failure, stuck, ..quiet(exit_status) };
+            if let Some(outcome) = self.look_or_hear(None) {
+                return outcome;
             }
             let is_due = |at: Instant| at <= Instant::now();
             if let Some((status, _)) = self.leaving.filter(|(_, at)| is_due(*at)) {
@@ -494,7 +460,7 @@ impl Rank<'_> {
             if let Some((_, error)) = self.lost.take_if(|(at, _)| is_due(*at)) {
                 return RankOutcome { starter: self.starter, ..failed(libc::EXIT_FAILURE, error) };
             }
-            let look = self.stuck.as_ref().map(|peers| peers.next);
+            let look = self.stuck.as_ref().and_then(PeersWatch::next);
             let next = [self.leaving.map(|(_, at)| at), self.lost.as_ref().map(|(at, _)| *at), look];
             let next = next.into_iter().flatten().min();
             let timeout = next.map_or(RECHECK, |at| at.saturating_duration_since(Instant::now()).min(RECHECK));
@@ -521,7 +487,7 @@ impl Rank<'_> {
         match news {
             News::Begin(begin) => {
                 let node = self.start(&begin);
-                self.stuck = PeersWatch::begin(&begin, self.setup.options.stuck_timeout);
+                self.stuck = PeersWatch::begin(&begin.hosts, begin.node, self.setup.options.stuck_timeout);
                 self.begun = Some(*begin);
                 match node {
                     Ok(node) => self.nodes = vec![node],
@@ -548,9 +514,33 @@ impl Rank<'_> {
             News::Carrier(carrier::CarrierEvent::Node { why, .. } | carrier::CarrierEvent::Failed(why)) => {
                 return Some(failed(status, Error::new(format!("host {}: {why}", host_name()))));
             }
+            News::Carrier(carrier::CarrierEvent::Said { host, bytes }) => {
+                return self.look_or_hear(Some((host, bytes)));
+            }
             News::Carrier(carrier::CarrierEvent::Connected) => {}
         }
         None
+    }
+
+    /// Looks whether the run is stuck, or hears what another host says of that; how it ends if it is.
+    fn look_or_hear(&mut self, said: Option<(usize, Vec<u8>)>) -> Option<RankOutcome> {
+        let (begun, peers, setup) = (self.begun.as_ref()?, self.stuck.as_mut()?, self.setup);
+        let locate = |callers: &[Callers]| (setup.locate)(callers, setup);
+        let here = HostPeers { region: &begun.region, carrier: begun.carrier.as_ref(), locate: &locate };
+        let news = match said {
+            None => peers.look(&here),
+            Some((host, bytes)) => peers.hear(host, &bytes, &here),
+        }?;
+        match news {
+            PeersNews::Stuck(stuck) => {
+                let (exit_status, failure) = verdict(Some(RunStop::Stuck), &[], WrittenOutput::default());
+                Some(RankOutcome { failure, stuck, ..quiet(exit_status) })
+            }
+            PeersNews::IsTold => {
+                self.let_others_speak(libc::EXIT_FAILURE);
+                None
+            }
+        }
     }
 
     fn is_alone(&self) -> bool {
@@ -588,10 +578,10 @@ impl Rank<'_> {
         let report = |node: u32| begun.region.report(node);
         if !has_failed(ended, &begun.region, node, self.is_alone()) {
             let status = ended.ended.map_or(0, ExitStatusExt::into_raw);
-            let NodeReport { phase, message, counters, .. } = report(node);
-            let counters = counters.to_vec();
-            let ended =
-                Ended { node: begun.node, status, phase, message, counters, has_failed: false, told: Vec::new() };
+            let NodeReport { phase, message, counters, traps } = report(node);
+            let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
+            let (has_failed, told) = (false, Vec::new());
+            let ended = Ended { node: begun.node, status, phase, message, counters, traps, has_failed, told };
             // Whoever does not listen has said why.
             let _ = self.has_ended.send(ended);
             return None;

@@ -1,9 +1,10 @@
 //! Whether a run on several hosts is stuck.
 //!
-//! Purpose: finds that all nodes wait for each other and no message is under way, though nobody sees all hosts at one moment. Input: what agents see
-//! ([`HostSeen`]). Output: when to ask them; [`StuckNode`]s.
+//! Purpose: finds that all nodes wait for each other and no message is under way, though nobody sees all hosts at one moment. Input: what is seen on each host
+//! ([`HostSeen`]). Output: when to ask there; [`StuckNode`]s.
 //!
-//! A round asks all agents, and ends when all have answered; the next one begins later.
+//! A round asks all hosts, and ends when all have answered; the next one begins later. The launcher asks agents; under `mpirun` node 0's rank asks the first ranks of
+//! the hosts.
 //!
 //! **Invariant**: a run that could go on is never taken for stuck. In two rounds that follow each other
 //! * all nodes sleep, with the same counts of messages, so that none has done anything between;
@@ -13,10 +14,34 @@
 //! So there is a moment between these rounds at which all nodes slept and nothing was under way. Source: the four counters of Mattern, Algorithms for
 //! distributed termination detection (1987).
 
+use crate::launch::crashes::crash::OwnNodes;
 use crate::launch::hosts::frames::HostSeen;
 use crate::launch::hosts::host_list::Host;
-use crate::launch::watching::stuck::{StuckNode, StuckWatch};
+use crate::launch::region::RegionFile;
+use crate::launch::watching::stuck::{self, Callers, Sight, StuckNode, StuckWatch};
+use blizzard_carrier::carrier::{CarriedTraffic, Carrier};
 use std::time::{Duration, Instant};
+
+/// Looks whether the nodes of this host, which are all that it has, could go on. `locate` names the places where they wait, if these are wanted.
+pub(super) fn see(
+    own: OwnNodes,
+    (region, carrier): (&RegionFile, Option<&Carrier>),
+    locate: Option<&dyn Fn(&[Callers]) -> Vec<Option<String>>>,
+) -> HostSeen {
+    let mut sight = Sight::of(own, region);
+    if sight.awake.is_some() {
+        return HostSeen { sight, ..HostSeen::default() };
+    }
+    if let Some(locate) = locate {
+        let callers: Vec<_> = sight.sleepers.iter().map(|node| stuck::callers(own, node.node, &node.waiting)).collect();
+        sight.sleepers.iter_mut().zip(locate(&callers)).for_each(|(node, place)| node.place = place);
+    }
+    // A host that is alone has nothing under way.
+    match carrier.map_or(Some(CarriedTraffic::default()), Carrier::traffic) {
+        Some(CarriedTraffic { sent, arrived, is_left }) => HostSeen { sight, is_quiet: !is_left, sent, arrived },
+        None => HostSeen { sight, ..HostSeen::default() },
+    }
+}
 
 /// Counts of a host: what it has sent to each host, and what has come from there.
 type Counts = (Vec<u32>, Vec<u32>);
@@ -51,12 +76,12 @@ impl StuckRounds {
         self.next
     }
 
-    /// Begins a round if it is time: all agents are to be asked. Whether they are also asked where nodes wait.
+    /// Begins a round if it is time: all hosts are to be asked. Whether they are also asked where nodes wait.
     pub fn ask(&mut self) -> Option<bool> {
         self.next.take_if(|at| *at <= Instant::now()).map(|_| self.asks_places)
     }
 
-    /// What an agent has answered. What all nodes wait for, if the run is stuck.
+    /// What a host has answered. What all nodes wait for, if the run is stuck.
     pub fn answered(&mut self, host: usize, seen: HostSeen) -> Option<Vec<StuckNode>> {
         self.answers[host] = Some(seen);
         if self.next.is_some() || self.answers.iter().any(Option::is_none) {
@@ -96,7 +121,7 @@ impl StuckRounds {
 mod tests {
     use super::*;
     use crate::launch::region::NodeWait;
-    use crate::launch::watching::stuck::{Sight, Sleeper};
+    use crate::launch::watching::stuck::Sleeper;
 
     fn rounds() -> StuckRounds {
         let host = |name: &str, nodes| Host { name: name.into(), nodes };

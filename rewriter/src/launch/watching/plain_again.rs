@@ -3,8 +3,8 @@
 //! Input: the nodes' context pages, again and again. Output: rung doorbells. **Invariant**: only who computes is rung for, and nobody who is traced: a debugger would
 //! stop at each of the single steps that lead back. Source: design section 9; the runtime's `signals/plain_again.rs`.
 
+use crate::launch::crashes::crash::OwnNodes;
 use crate::launch::region::RegionFile;
-use crate::launch::spawn::SpawnedNode;
 use rustix::process::Pid;
 use std::fs;
 use std::time::Duration;
@@ -15,9 +15,9 @@ const OFTEN: Duration = Duration::from_millis(4);
 const SELDOM: Duration = Duration::from_millis(20);
 
 /// Rings where it is time; how long the launcher may sleep until the next look.
-pub(super) fn ring(nodes: &[SpawnedNode], region: &RegionFile) -> Duration {
+pub(crate) fn ring(own: OwnNodes, region: &RegionFile) -> Duration {
     let mut again = SELDOM;
-    for (number, node) in (0u32..).zip(nodes) {
+    for (number, node) in (own.first..).zip(own.nodes) {
         // What the launcher has started may be the debugger.
         let pid = region.created_pid(number).or(node.pid);
         let Some(pid) = pid.filter(|_| node.ended.is_none() && region.is_in_full_code(number)) else { continue };

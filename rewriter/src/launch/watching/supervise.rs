@@ -105,7 +105,7 @@ pub fn until_all_ended(
             look_at = Some(at);
         }
         if options.learns {
-            recheck = recheck.min(plain_again::ring(nodes, region));
+            recheck = recheck.min(plain_again::ring(OwnNodes { nodes, first: 0 }, region));
         }
         let timeout = deadline.map_or(recheck, |at| at.saturating_duration_since(Instant::now()));
         for event in guard.wait(timeout) {

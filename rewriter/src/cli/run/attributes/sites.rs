@@ -237,8 +237,7 @@ impl CallSites {
 
 /// The rewritten libraries that a rewritten program finds on this host.
 pub fn libraries_of(program: &Path) -> Vec<PathBuf> {
-    let folder = rewritten::libraries_folder(program).and_then(|folder| fs::read_dir(folder).ok());
-    let mut libraries: Vec<_> = folder.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut libraries = rewritten::files_of(program).split_off(1);
     // Of a library that was built again, with code as long as before, the last one.
     libraries.sort_by_key(|path| Reverse(fs::metadata(path).and_then(|file| file.modified()).ok()));
     libraries

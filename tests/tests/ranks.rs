@@ -186,7 +186,7 @@ fn ranks_of_several_hosts_that_wait_for_each_other_are_told() {
     need_file(PMIX, "libpmix2");
     let network = Network::with_ucx(2);
     let program = build(network.folder(), "tests/hosts/ends.c");
-    for (hosts, on) in [("a:1,b:2", ["a", "b", "b"]), ("b:2,a:1", ["b", "b", "a"])] {
+    for (hosts, on) in [("a:1,b:2", ["a", "b", "b"]), ("a:2,b:1", ["a", "a", "b"])] {
         let mpirun = format!("mpirun --host {hosts} -x UCX_TLS -x UCX_NET_DEVICES blizzard node --stuck-timeout 1");
         let outcome = run(&mut network.shell(&format!("{mpirun} -- ./ends locks")), "", LIMIT).unwrap();
         let told = "blizzard: error: the run is stuck: all nodes wait for each other, and none can go on";

@@ -31,8 +31,7 @@ fn stress(arguments: &[&str]) -> (bool, serde_json::Value) {
 /// The same of a command.
 fn stress_of(command: &mut Command) -> (bool, serde_json::Value) {
     let outcome = run(command, "", LIMIT).unwrap();
-    let json = serde_json::from_slice(&outcome.stdout)
-        .unwrap_or_else(|e| panic!("{e}: {}", outcome.describe()));
+    let json = serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {}", outcome.describe()));
     (outcome.success().is_ok(), json)
 }
 
@@ -152,7 +151,17 @@ fn a_bug_planted_on_two_hosts_is_found() {
     let found = |bug: &str| {
         let mut command = tool::blizzard(["stress", "--json", "--hosts", &network.list(2), "--launcher"]);
         command.arg(network.starter()).arg("--runtime").arg(&runtime).args(["--planted", bug, "--seed", "5"]);
-        command.args(["--block-size", "64", "--homes", "round-robin", "--protocol", "stache", "--rounds", "8", "--keep"]);
+        command.args([
+            "--block-size",
+            "64",
+            "--homes",
+            "round-robin",
+            "--protocol",
+            "stache",
+            "--rounds",
+            "8",
+            "--keep",
+        ]);
         command.arg(keep.path()).current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
         stress_of(&mut command).1["finding"].clone()
     };

@@ -19,7 +19,7 @@ use crate::launch::region::{self, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
 use crate::launch::spawn::{self, Reaper, SpawnedNode};
 use crate::launch::watching::plain_again;
-use crate::launch::watching::stuck::{Callers, Locate};
+use crate::launch::watching::stuck::{Locate, Locator};
 use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
 use crate::launch::{leftovers, sys};
 use crate::store::cache::Cache;
@@ -511,7 +511,7 @@ fn watch(
                     credits.iter().filter(|((_, error), _)| *error == is_error).for_each(|(_, credit)| credit.close());
                 }
                 ToAgent::Look { places } => {
-                    let locate = places.then_some(&agent.reports.locate as &dyn Fn(&[Callers]) -> _);
+                    let locate = places.then_some(&agent.reports.locate as Locator<'_>);
                     let seen = rounds::see(OwnNodes { nodes, first: first.into() }, (region, carrier), locate);
                     agent.speaker.say(&ToLauncher::Seen(seen), b"");
                 }

@@ -11,7 +11,7 @@ use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::rounds::{self, StuckRounds};
 use crate::launch::region::RegionFile;
 use crate::launch::spawn::SpawnedNode;
-use crate::launch::watching::stuck::{Callers, Sight, StuckNode};
+use crate::launch::watching::stuck::{Locator, Sight, StuckNode};
 use blizzard_carrier::carrier::Carrier;
 use blizzard_contract::node_phase;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub(super) struct HostPeers<'a> {
     pub(super) region: &'a RegionFile,
     pub(super) carrier: Option<&'a Carrier>,
     /// Names the places where nodes wait.
-    pub(super) locate: &'a dyn Fn(&[Callers]) -> Vec<Option<String>>,
+    pub(super) locate: Locator<'a>,
 }
 
 /// What the first rank of a host keeps.

@@ -18,7 +18,7 @@ use crate::launch::crashes::crash::OwnNodes;
 use crate::launch::hosts::frames::HostSeen;
 use crate::launch::hosts::host_list::Host;
 use crate::launch::region::RegionFile;
-use crate::launch::watching::stuck::{self, Callers, Sight, StuckNode, StuckWatch};
+use crate::launch::watching::stuck::{self, Locator, Sight, StuckNode, StuckWatch};
 use blizzard_carrier::carrier::{CarriedTraffic, Carrier};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub(super) fn see(
     own: OwnNodes,
     (region, carrier): (&RegionFile, Option<&Carrier>),
-    locate: Option<&dyn Fn(&[Callers]) -> Vec<Option<String>>>,
+    locate: Option<Locator<'_>>,
 ) -> HostSeen {
     let mut sight = Sight::of(own, region);
     if sight.awake.is_some() {

@@ -34,6 +34,9 @@ pub type Callers = Vec<(PathBuf, u64)>;
 /// Names the places where nodes wait, by their callers.
 pub type Locate = fn(&[Callers]) -> Vec<Option<String>>;
 
+/// The same of whoever knows more.
+pub type Locator<'x> = &'x dyn Fn(&[Callers]) -> Vec<Option<String>>;
+
 /// A node that sleeps in the runtime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sleeper {

@@ -109,7 +109,8 @@ void bz_barrier(void);
 /* A lock that any node may use; its address may be published or stored in shared memory. Never freed. */
 typedef struct bz_lock bz_lock_t;
 bz_lock_t *bz_lock_new(void);
-/* Waits until the lock is free and takes it; waiting nodes get it in the order of their requests. Not recursive. */
+/* Waits until the lock is free and takes it; waiting nodes get it in the order of their requests. On several hosts those on the host of the node that
+ * releases it come first, 16 times in a row at most while others wait. Not recursive. */
 void bz_lock(bz_lock_t *lock);
 /* Takes the lock if it is free: 1 taken, 0 not. A lock that another node has just released may still count as taken. */
 int bz_trylock(bz_lock_t *lock);
@@ -171,7 +172,8 @@ uint64_t bz_counter_op(bz_counter_t *counter, bz_op_t op, uint64_t v, uint64_t e
 /* ---- All nodes together ----
  *
  * Every node must call these, in the same order, with the same operation and number of words or bytes. All nodes get the same bits: values are
- * combined in a fixed order, which depends on the number of nodes only (up to 8 nodes: the order of the node numbers). */
+ * combined in a fixed order, which depends on the number of nodes of each host only (up to 8 nodes on one host: the order of the node numbers; on
+ * several hosts those of each host first). */
 
 /* 3 * (sum, min, max) + (u64, i64, f64). Sums of integers wrap; minimum and maximum are NaN if any value is. */
 typedef enum bz_reduction {

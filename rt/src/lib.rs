@@ -3,7 +3,7 @@
 //! | folder | what |
 //! |---|---|
 //! | [`kernel`] | system calls, printing, memory of the runtime's own, limits |
-//! | [`memory`] | the region of the run; the segment, its tags, its arenas and homes |
+//! | [`memory`] | the region of the run and its hosts; the segment, its tags, its arenas and homes |
 //! | [`transport`] | messages between nodes: the interface, the rings, waiting; who takes part in the run |
 //! | [`messages`] | the kinds of messages, and the check that stands before belief |
 //! | [`links`] | what a node is connected with; the coherence engine's port |

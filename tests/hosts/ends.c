@@ -1,5 +1,5 @@
 /* A program of several nodes for runs on several hosts: what each node reads, writes and says, and how it ends. The first argument says which, the
- * second how often each node takes the lock before. */
+ * second how often each node takes the lock before, the third how often nodes meet. */
 #define _GNU_SOURCE
 #include <blizzard.h>
 #include <signal.h>
@@ -56,6 +56,10 @@ int main(int argc, char **argv) {
         printf("node %u on %s: %lu\n", me, name, shared->word);
     if (!strcmp(how, "status") && me == last)
         exit(7);
+    if (!strcmp(how, "leaves") && me == last)
+        return 0;
+    for (unsigned long i = 0; !strcmp(how, "meet") && argc > 3 && i < strtoul(argv[3], 0, 10); i++)
+        bz_barrier();
     if (!strcmp(how, "killed") && me == last)
         raise(SIGKILL);
     if (!strcmp(how, "crashed") && me == last)

@@ -21,10 +21,12 @@ tests! {
     stress_finds_all_in_order_on_two_three_and_four_hosts,
     bench_measures_two_hosts_next_to_tcp,
     litmus_programs_are_in_order_on_two_three_and_four_hosts,
+    a_barrier_costs_a_message_to_each_host_and_one_back,
     bulk_data_arrives_on_another_host,
     rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
     a_node_that_fails_ends_the_run_on_all_hosts,
+    a_barrier_without_a_node_that_has_ended_ends_the_run,
     an_agent_that_is_killed_is_named,
     a_host_that_is_cut_off_is_named,
     a_network_that_loses_and_delays_or_is_away_for_a_while_is_endured,
@@ -283,6 +285,37 @@ fn bench_measures_two_hosts_next_to_tcp() {
             let least = if what == "am" || what == "false-sharing" { 0.0 } else { 1000.0 };
             assert!(figure["median_ns"].as_f64().unwrap() > least && figure["ratio_at_most"].is_null(), "{figure:#}");
         }
+/// What more barriers add to what hosts send and get, to the message.
+fn a_barrier_costs_a_message_to_each_host_and_one_back() {
+    let network = Network::with_ucx(3);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let stats = network.folder().join("stats.json");
+    let host = |number| network.host(number);
+    let lists: [Vec<(&str, u64)>; 3] =
+        [vec![(host(0), 2), (host(1), 2)], vec![(host(0), 1), (host(1), 2), (host(2), 3)], vec![(host(0), 3)]];
+    for hosts in lists {
+        let list = hosts.iter().map(|(name, nodes)| format!("{name}:{nodes}")).collect::<Vec<_>>().join(",");
+        let counts = |rounds: u64| -> Vec<[u64; 2]> {
+            let options = ["--stats", stats.to_str().unwrap()];
+            let args = ["meet", "0", &rounds.to_string()];
+            run(&mut command(&network, &list, &options, &program, &args), "", LIMIT).unwrap().success().unwrap();
+            let stats: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&stats).unwrap()).unwrap();
+            for node in stats["per_node"].as_array().unwrap() {
+                assert_eq!(node["counters"]["barriers"], 3 + rounds);
+                assert_eq!(node["counters"]["messages_rejected"], 0);
+            }
+            let traffic = stats["hosts"].as_array().unwrap();
+            let names = traffic.iter().map(|host| (host["host"].as_str().unwrap(), host["nodes"].as_u64().unwrap()));
+            // A host that is alone carries nothing.
+            assert!(names.eq(hosts.iter().copied().filter(|_| hosts.len() > 1)), "{traffic:?}");
+            let count = |host: &serde_json::Value, what: &str| host[what].as_u64().unwrap();
+            traffic.iter().map(|host| ["messages_sent", "messages_received"].map(|what| count(host, what))).collect()
+        };
+        let (few, many) = (counts(100), counts(300));
+        let more: Vec<_> = few.iter().zip(&many).map(|(few, many)| [0, 1].map(|at| many[at] - few[at])).collect();
+        let others = hosts.len() as u64 - 1;
+        let right: Vec<_> = (0..more.len()).map(|host| [200 * if host == 0 { others } else { 1 }; 2]).collect();
+        assert_eq!(more, right, "{list}");
     }
     assert_nothing_is_left(&network);
 }
@@ -369,6 +402,19 @@ fn a_node_that_fails_ends_the_run_on_all_hosts() {
         assert_eq!(outcome.ending, Ending::Exit(status), "{}", outcome.describe());
         let are_right = if how == "crashed" { calls.ends_with("  by main in ends\n") } else { calls.is_empty() };
         assert!(are_right, "{}", outcome.describe());
+        assert_nothing_is_left(&network);
+    }
+}
+
+fn a_barrier_without_a_node_that_has_ended_ends_the_run() {
+    let network = Network::with_ucx(3);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    for nodes in [1, 2] {
+        let outcome = launch(&network, nodes, &[], &program, &["leaves"]);
+        let expected = format!(" in bz_barrier, but node {} has exited: it can never complete", 3 * nodes - 1);
+        let text = outcome.stderr_text();
+        assert!(text.starts_with("blizzard: error: node ") && text.contains(&expected), "{text}");
+        assert_eq!(outcome.ending, Ending::Exit(1), "{}", outcome.describe());
         assert_nothing_is_left(&network);
     }
 }

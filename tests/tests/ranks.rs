@@ -175,6 +175,16 @@ fn ranks_of_two_hosts_are_nodes() {
         let lines = ["node 0 on a: 200", "node 1 on a: 200", "node 2 on b: 200", "node 3 on b: 200"];
         assert_eq!((sorted(&outcome), ours(&outcome)), (lines.map(str::to_owned).to_vec(), vec![]));
     }
+    // What comes to each node in a barrier: at the first one of each host from its other node and from the other host.
+    let received = |rounds: u64| -> Vec<u64> {
+        let line = "mpirun --host a:2,b:2 -x UCX_TLS -x UCX_NET_DEVICES blizzard node --stats stats.json -- ./ends";
+        run(&mut network.shell(&format!("{line} meet 0 {rounds}")), "", LIMIT).unwrap().success().unwrap();
+        let text = std::fs::read_to_string(network.folder().join("stats.json")).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (0..4).map(|node| stats["per_node"][node]["counters"]["messages_received"].as_u64().unwrap()).collect()
+    };
+    let more: Vec<u64> = received(300).iter().zip(received(100)).map(|(many, few)| many - few).collect();
+    assert_eq!(more, [2, 1, 2, 1].map(|each| 200 * each));
     let outcome = go("", "status");
     let line = "blizzard: error: node 3 exited with status 7".to_owned();
     assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(7), vec![line]), "{}", outcome.describe());

@@ -24,6 +24,7 @@ use crate::launch::watching::supervise::{self, RunStop, Seen};
 use crate::launch::{guard, leftovers, sys};
 use blizzard_contract::{self as contract, LearntPlace, node_phase};
 use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,6 +40,19 @@ use std::time::{Duration, Instant};
 pub struct NodeEnd {
     pub status: ExitStatus,
     pub report: NodeReport,
+}
+
+/// What a host of several has sent to the others, and got from them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostTraffic {
+    pub host: String,
+    pub first_node: u16,
+    pub nodes: u16,
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    /// What they travelled in.
+    pub batches_sent: u64,
+    pub batches_received: u64,
 }
 
 /// How a run ended.
@@ -59,6 +73,8 @@ pub struct RunOutcome {
     pub learnt: Vec<LearntPlace>,
     /// What the rules of allocations have matched.
     pub matched: Matched,
+    /// By host, if all of several have said it.
+    pub traffic: Vec<HostTraffic>,
     /// From before the first node started until after the last ended.
     pub wall: Duration,
 }
@@ -139,8 +155,8 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(RunStop::Node(node)) => ended_by(node),
         _ => None,
     };
-    let (learnt, matched, told) = (region.learnt(), region.matched(), Vec::new());
-    Ok(RunOutcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, wall })
+    let (learnt, matched, told, traffic) = (region.learnt(), region.matched(), Vec::new(), Vec::new());
+    Ok(RunOutcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, traffic, wall })
 }
 
 /// Looks whether nodes can map what they need; else each of them would say the same. `most`: the hard limit, in bytes. Soft ones are raised.

@@ -133,6 +133,17 @@ impl RegionFile {
         self.file.write_all_at(rules, self.header.rules_off).map_err(failed)
     }
 
+    /// Tells the nodes which of them are on which host. Untold they are on one.
+    ///
+    /// # Errors
+    /// When the kernel gives no memory.
+    pub fn put_hosts(&self, hosts: impl IntoIterator<Item = Range<u16>>) -> Result<()> {
+        let table: Vec<u8> =
+            hosts.into_iter().flat_map(|nodes| nodes.clone().flat_map(move |_| nodes.start.to_ne_bytes())).collect();
+        let failed = |e| Error::new("cannot tell the nodes which of them are on which host").because(e);
+        self.file.write_all_at(&table, self.header.hosts_off).map_err(failed)
+    }
+
     /// What the rules of allocations have matched, if there are any.
     pub fn matched(&self) -> Matched {
         const RULES_AT: usize = size_of::<RulesHead>() + 8 * SEEN_SITES;
@@ -447,6 +458,19 @@ mod tests {
         assert_eq!(report.message.as_deref(), Some("out of shared memory"));
         assert_eq!(report.counters[3], 17);
         assert_eq!(region.report(0).message, None);
+    }
+
+    #[test]
+    fn nodes_are_told_the_first_of_their_host() {
+        let region = create(5);
+        let table = |region: &RegionFile| {
+            let mut bytes = [0; 10];
+            region.file.read_exact_at(&mut bytes, region.header.hosts_off).unwrap();
+            [0, 2, 4, 6, 8].map(|at| u16::from_ne_bytes([bytes[at], bytes[at + 1]]))
+        };
+        assert_eq!(table(&region), [0; 5]);
+        region.put_hosts([0..2, 2..3, 3..5]).unwrap();
+        assert_eq!(table(&region), [0, 0, 2, 3, 3]);
     }
 
     #[test]

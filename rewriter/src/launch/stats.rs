@@ -8,15 +8,17 @@
 //!   "totals": { "read_misses": 7, … },
 //!   "trap_places": [ { "file": "em3d", "address": 4660, "function": "f", "hits": 100, "jump": true, "kept": null }, … ],
 //!   "allocation_rules": [ { "line": 3, "site": "grid.c:120", "attributes": "block=4096", "allocations": 1, "bytes": 1048576 }, … ],
+//!   "hosts": [ { "host": "a", "first_node": 0, "nodes": 1, "messages_sent": 9, "messages_received": 8, "batches_sent": 5, "batches_received": 5 }, … ],
 //!   "per_node": [ { "node": 0, "exit_status": 0, "counters": { "read_misses": 3, … } }, … ] }
 //! ```
 //!
 //! `load_checks`, `store_checks` and `polls` are counted by the inserted code itself, exactly, and only in a rewrite with
 //! `--count`. `trap_places`: old addresses that lead nowhere but to a trap byte, in the original file's numbers; `jump`: the runtime has written a jump there, and
-//! hits are not counted from then on; `kept`: why it has not, though there were a hundred hits (`rt/PROCESS.md`, "Traps"). Everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
+//! hits are not counted from then on; `kept`: why it has not, though there were a hundred hits (`rt/PROCESS.md`, "Traps"). `hosts`: what has travelled between the
+//! hosts of `run --hosts`; messages within a host are not among it. Everything else is counted by the runtime always. Times are in nanoseconds where the name ends in `_ns`.
 
 use crate::base::error::{Error, Result};
-use crate::launch::launcher::RunOutcome;
+use crate::launch::launcher::{HostTraffic, RunOutcome};
 use crate::launch::spawn::shell_status;
 use crate::read::rewritten::ModuleFlags;
 use blizzard_contract::{COUNTER_COUNT, COUNTER_NAMES};
@@ -86,6 +88,8 @@ pub struct Stats {
     pub trap_places: Vec<TrapAt>,
     /// Of `--attr`.
     pub allocation_rules: Vec<RuleStats>,
+    /// Of a run on several hosts.
+    pub hosts: Vec<HostTraffic>,
     pub per_node: Vec<NodeStats>,
 }
 
@@ -111,6 +115,7 @@ impl Stats {
             totals: NodeCounters(std::array::from_fn(total)),
             trap_places: Vec::new(),
             allocation_rules: Vec::new(),
+            hosts: outcome.traffic.clone(),
             per_node,
         }
     }

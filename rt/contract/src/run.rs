@@ -83,6 +83,8 @@ pub struct RegionHeader {
     pub rules_off: u64,
     /// A page with a [`BrokenPromise`](crate::BrokenPromise), and the records behind it; 0: nobody looks whether promises of protocols are kept.
     pub promises_off: u64,
+    /// `nodes` words of 16 bits, by node: the first node of its host. A host's nodes follow each other. All zero in a run on one host.
+    pub hosts_off: u64,
 }
 
 /// How often an access of plain code has faulted. All words are changed atomically, by any process of the run.
@@ -132,6 +134,8 @@ pub const SLOT_BYTES: u64 = 128;
 pub const RING_HEADER_BYTES: u64 = 256;
 /// [`RegionHeader::peer_timeout_ms`] unless the launcher says otherwise.
 pub const PEER_TIMEOUT_MS: u32 = 60_000;
+/// Bytes of what [`RegionHeader::hosts_off`] has of a node.
+pub const HOST_WORD_BYTES: u64 = 2;
 /// Most requests that a node has outstanding besides the miss that it waits for, and [`RegionHeader::look_ahead`] unless the launcher says otherwise.
 pub const LOOK_AHEAD: u32 = 63;
 /// Fewest pages of a finite stache: what one string instruction or the lanes of a gather use at once, and some more.
@@ -147,7 +151,7 @@ pub const fn ring_slots(nodes: u32) -> u32 {
 }
 
 /// No byte of it is padding: its fields' sizes add up.
-const _: () = assert!(size_of::<RegionHeader>() == 8 * 15 + 4 * 14 + 8 * LOWER_ARENAS);
+const _: () = assert!(size_of::<RegionHeader>() == 8 * 16 + 4 * 14 + 8 * LOWER_ARENAS);
 
 impl RegionHeader {
     /// The header as the nodes read it.
@@ -172,9 +176,10 @@ impl RegionHeader {
         let fill_off = (rings_off + nodes as u64 * nodes as u64 * ring_bytes).next_multiple_of(fill_bytes);
         let stage_off = fill_off + fill_bytes;
         let learnt_off = stage_off + nodes as u64 * STAGE_BYTES;
+        let hosts_off = learnt_off + LEARNT_PLACES * size_of::<LearntPlace>() as u64;
         RegionHeader {
             magic: REGION_MAGIC,
-            total_bytes: learnt_off + LEARNT_PLACES * size_of::<LearntPlace>() as u64,
+            total_bytes: hosts_off + (nodes as u64 * HOST_WORD_BYTES).next_multiple_of(64),
             incarnation,
             nodes,
             cpus,
@@ -203,6 +208,7 @@ impl RegionHeader {
             learnt_off,
             rules_off: 0,
             promises_off: 0,
+            hosts_off,
         }
     }
 

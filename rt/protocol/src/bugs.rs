@@ -3,7 +3,7 @@
 //! Purpose: each bug of the list breaks one rule, so that a test can show that the random tester notices the first ten, the tests of transports the last one, and the
 //! exploration all others. Only
 //! unit tests, and a runtime that tests build with the feature `planted`, contain any. For the first ten, blocks have 64 bytes. Those from
-//! [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`); those of system calls, created nodes and bulk transfers are in the runtime.
+//! [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`); those of system calls, created nodes, bulk transfers and barriers are in the runtime.
 
 use blizzard_contract::listed;
 
@@ -123,6 +123,10 @@ listed! {
         BulkEndsEarly,
         /// The source stages pieces that the destination has claimed.
         StagesWhatIsClaimed,
+
+        // Of barriers.
+        /// A node lets those below it go when they have all come, and does not wait for the others.
+        BarrierEndsOnHost,
 
         // Of the order between pairs of nodes.
         /// A fence of remote writes takes what has been sent for what has arrived.

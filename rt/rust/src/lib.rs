@@ -88,7 +88,7 @@ pub fn reduce_sum_u64(v: u64) -> u64 {
     sys::bz_reduce_sum_u64(v)
 }
 
-/// The sum of all nodes' arguments, added in the order of the node numbers: the same bits on all nodes. Every node must call it.
+/// The sum of all nodes' arguments, added in a fixed order: the same bits on all nodes. Every node must call it.
 pub fn reduce_sum_f64(v: f64) -> f64 {
     sys::bz_reduce_sum_f64(v)
 }
@@ -454,7 +454,7 @@ pub fn fetch_add_u64(word: &AtomicU64, v: u64) -> u64 {
     unsafe { sys::bz_fetch_add_u64(word.as_ptr(), v) }
 }
 
-/// A lock that all nodes may use. Waiting nodes get it in the order of their requests.
+/// A lock that all nodes may use. Waiting nodes get it in the order of their requests; on several hosts a host keeps it for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Lock(NonNull<c_void>);
 

@@ -13,6 +13,7 @@ use crate::links::instruments::{self, MissStep};
 use crate::links::members::{self, Members};
 use crate::links::pushes::{PushPiece, Pushes};
 use crate::memory::homes::{BlockPlace, HomeTable, Homes, PAGE_BYTES};
+use crate::memory::hosts::Hosts;
 use crate::memory::region::{ContextPage, Region};
 use crate::memory::tags::Space;
 use crate::messages::kinds::{self, id};
@@ -44,6 +45,7 @@ pub struct Links {
     pub space: Space,
     pub homes: Homes,
     pub home_table: HomeTable,
+    pub hosts: Hosts,
     pub transport: Transport,
     pub members: Members,
     /// Nodes that this one has written to, or pushed to, since its last fence.
@@ -190,6 +192,7 @@ impl Links {
             space,
             home_table: HomeTable::new(migrates, &homes)?,
             homes,
+            hosts: Hosts::of(&region),
             // SAFETY: passed on from the caller.
             transport: unsafe { Transport::new(region, me) }?,
             members: Members::new(&region),

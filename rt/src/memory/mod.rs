@@ -13,3 +13,5 @@ pub mod access_control;
 pub mod tags;
 
 pub mod region;
+
+pub mod hosts;

@@ -17,7 +17,7 @@ use blizzard_protocol::ids::{NAMED_NODES, NodeId};
 use blizzard_protocol::port::ProtocolId;
 use core::fmt;
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Why a region was refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,6 +82,10 @@ fn check(header: &RegionHeader, file_bytes: u64) -> Result<(), &'static str> {
     if header.learnt_off != 0 && (!header.learnt_off.is_multiple_of(8) || !inside(header.learnt_off, learnt_bytes)) {
         return Err("the places for what is learnt are misplaced");
     }
+    let hosts_bytes = nodes * contract::HOST_WORD_BYTES;
+    if !header.hosts_off.is_multiple_of(contract::HOST_WORD_BYTES) || !inside(header.hosts_off, hosts_bytes) {
+        return Err("the table of hosts is misplaced");
+    }
     let least_rules = contract::rules_bytes(&contract::RulesHead::default());
     if header.rules_off != 0 && (!header.rules_off.is_multiple_of(8) || !inside(header.rules_off, least_rules)) {
         return Err("the rules of allocations are misplaced");
@@ -137,7 +141,26 @@ impl Region {
             // SAFETY: advice, about a part of the mapping. A core dump would make a page of each hole.
             let _ = unsafe { sys::madvise(base + header.promises_off, bytes, libc::MADV_DONTDUMP) };
         }
-        Ok(Region { base, header })
+        let region = Region { base, header };
+        region.check_hosts().map_err(|reason| {
+            // SAFETY: mapped above; nobody knows of it.
+            let _ = unsafe { sys::munmap(base, header.total_bytes) };
+            RegionRefusal::Header(reason)
+        })?;
+        Ok(region)
+    }
+
+    /// Each node is the first one of its host, or is on that of the node before it.
+    fn check_hosts(&self) -> Result<(), &'static str> {
+        let mut last = 0;
+        for node in (0..self.header.nodes).filter_map(NodeId::new) {
+            let first = self.host_first(node);
+            if first != last && usize::from(first) != node.index() {
+                return Err("its table of hosts is none");
+            }
+            last = first;
+        }
+        if last != 0 && self.header.forks != 0 { Err("nodes are to be created on several hosts") } else { Ok(()) }
     }
 
     /// Changes this mapping's copy of the header, before anybody has used it.
@@ -248,6 +271,14 @@ impl Region {
     pub fn context(&self, node: NodeId) -> ContextPage {
         assert!((node.index() as u32) < self.header.nodes);
         ContextPage { base: self.base + self.header.contexts_off + node.index() as u64 * CONTEXT_BYTES }
+    }
+
+    /// The first node of a node's host.
+    pub fn host_first(&self, node: NodeId) -> u16 {
+        assert!((node.index() as u32) < self.header.nodes);
+        let at = self.base + self.header.hosts_off + node.index() as u64 * contract::HOST_WORD_BYTES;
+        // SAFETY: inside the mapping, aligned, and never written once nodes run.
+        unsafe { AtomicU16::from_ptr(at as *mut u16) }.load(Ordering::Relaxed)
     }
 
     /// First byte of the ring from `src` to `dst`.
@@ -466,6 +497,16 @@ pub(crate) mod testing {
             TestRegion { region: Region::map(fd).unwrap(), fd }
         }
 
+        /// The nodes are on hosts that begin with node 0 and with these ones.
+        pub fn set_hosts(&self, firsts: &[u16]) {
+            for node in 0..self.region.header.nodes as u16 {
+                let first = firsts.iter().copied().filter(|&first| first <= node).max().unwrap_or(0);
+                let at = self.region.header.hosts_off + u64::from(node) * contract::HOST_WORD_BYTES;
+                // SAFETY: inside the mapping; no node runs yet.
+                unsafe { ((self.region.base + at) as *mut u16).write(first) };
+            }
+        }
+
         /// Makes context pages and rings as they were at the beginning, and forgets what is in the staging areas.
         pub fn renew(&self) {
             let Region { base, header } = self.region;
@@ -530,7 +571,7 @@ mod tests {
     #[test]
     fn damaged_headers_are_refused_with_the_reason() {
         type Damage = fn(&mut RegionHeader);
-        let cases: [(&str, Damage); 15] = [
+        let cases: [(&str, Damage); 16] = [
             ("staging areas", |h| h.stage_off = h.total_bytes),
             ("magic", |h| h.magic ^= 1),
             ("number of nodes", |h| h.nodes = 0),
@@ -541,6 +582,7 @@ mod tests {
             ("context pages", |h| h.contexts_off = u64::MAX - 4095),
             ("rings are misplaced", |h| h.rings_off = h.total_bytes - 64),
             ("fill area", |h| h.fill_bytes = 0),
+            ("table of hosts", |h| h.hosts_off = h.total_bytes),
             ("home policy", |h| h.homes = 2),
             ("block size", |h| h.block_bytes = 96),
             ("block size", |h| h.block_bytes = 8192),
@@ -556,5 +598,32 @@ mod tests {
             assert!(matches!(refusal, RegionRefusal::Header(text) if text.contains(reason)), "{refusal} / {reason}");
         }
         assert!(matches!(Region::map(-1), Err(RegionRefusal::Kernel(..))));
+    }
+
+    #[test]
+    fn tables_of_hosts_that_are_none_are_refused() {
+        for (table, forks, reason) in [
+            ([1u16, 1, 1], 0, "table of hosts is none"),
+            ([0, 2, 2], 0, "table of hosts is none"),
+            ([0, 1, 0], 0, "table of hosts is none"),
+            ([0, 0, 9], 0, "table of hosts is none"),
+            ([0, 0, 2], 1, "created on several hosts"),
+            ([0, 1, 1], 0, ""),
+            ([0, 0, 0], 1, ""),
+        ] {
+            let header = RegionHeader { forks, ..RegionHeader::new(3, 2, 64 << 20, 1) };
+            let fd = testing::memfd(&header);
+            // SAFETY: the kernel reads the table only.
+            let wrote = unsafe { libc::pwrite(fd, table.as_ptr().cast(), 6, header.hosts_off as i64) };
+            assert_eq!(wrote, 6);
+            let mapped = Region::map(fd);
+            sys::close(fd).unwrap();
+            match mapped {
+                Ok(_) => assert_eq!(reason, "", "{table:?}"),
+                Err(refusal) => {
+                    assert!(!reason.is_empty() && refusal.to_string().contains(reason), "{table:?}: {refusal}");
+                }
+            }
+        }
     }
 }

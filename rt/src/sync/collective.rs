@@ -3,32 +3,27 @@
 //! Purpose: `Node::collective` returns when every node has called it, with the combination of all values. Input: a [`Collective`] and up
 //! to [`VECTOR_WORDS`] words from each node; output: the same words on all. Longer vectors and broadcasts are several collectives.
 //!
-//! Arrivals go up a tree and the result comes down it. Up to [`FLAT_NODES`] nodes all send to node 0; more form a tree in which node `i`
-//! has the children `4i + 1 ..= 4i + 4`. A node that node 0 creates after the homes are dealt out is a child of node 0.
+//! Arrivals go up a [tree](crate::sync::tree) and the result comes down it.
 //!
 //! **Invariants**
-//! * Values are combined in a fixed order, which depends on the number of nodes alone: a node's own, then those of its children in ascending
-//!   order. All nodes get the result that node 0 computed.
+//! * Values are combined in a fixed order, which depends on the numbers of nodes of each host alone: a node's own, then those of its children in
+//!   ascending order. All nodes get the result that node 0 computed.
 //! * A node that has exited arrives nowhere: whoever waits for its arrival, or for its answer, ends the run and names it.
-//!
-//! Source: Mellor-Crummey and Scott, Algorithms for Scalable Synchronization, 1991, section 3.3 (tree barriers).
 
 use crate::kernel::own_memory::Slice;
 use crate::kernel::sys;
+use crate::links::bugs::has_bug;
 use crate::links::links::Links;
 use crate::messages::kinds::id;
 use crate::sync::op::Reduction;
 use crate::sync::sets::{Has, Names, Waits};
+use crate::sync::tree::Tree;
 use crate::transport::message::Message;
 use blizzard_contract::Counter;
 use blizzard_protocol::ids::{NodeId, NodeSet};
 
 /// Most words that one collective combines.
 pub const VECTOR_WORDS: usize = 8;
-/// Up to so many nodes, node 0 is everybody's parent.
-pub const FLAT_NODES: u32 = 8;
-/// Children of a node of the tree.
-const FAN_OUT: u32 = 4;
 /// Most bytes of one broadcast of the runtime; the client library makes longer ones of several.
 pub const BROADCAST_BYTES: u64 = 8192;
 /// Bytes of one message of a broadcast.
@@ -39,10 +34,13 @@ pub const CHUNK_BYTES: u64 = 64;
 pub enum Collective {
     Barrier,
     Reduce(Reduction),
+    /// All wait at a barrier for some nodes; the value is its handle.
+    Group,
     /// All get ready to receive from this node; the value is the number of bytes.
     Broadcast(NodeId),
 }
 
+const GROUP_NUMBER: u64 = 15;
 const BROADCAST_NUMBER: u64 = 16;
 
 impl Collective {
@@ -50,6 +48,7 @@ impl Collective {
         match self {
             Collective::Barrier => 0,
             Collective::Reduce(reduction) => 1 + reduction.number(),
+            Collective::Group => GROUP_NUMBER,
             Collective::Broadcast(root) => BROADCAST_NUMBER + root.index() as u64,
         }
     }
@@ -57,7 +56,8 @@ impl Collective {
     fn from_number(number: u64, nodes: u32) -> Option<Collective> {
         match number {
             0 => Some(Collective::Barrier),
-            1..BROADCAST_NUMBER => Reduction::from_number(number - 1).map(Collective::Reduce),
+            GROUP_NUMBER => Some(Collective::Group),
+            1..GROUP_NUMBER => Reduction::from_number(number - 1).map(Collective::Reduce),
             _ => {
                 let root = u32::try_from(number - BROADCAST_NUMBER).ok().filter(|&root| root < nodes)?;
                 NodeId::new(root).map(Collective::Broadcast)
@@ -70,6 +70,7 @@ impl Collective {
         match self {
             Collective::Barrier => "bz_barrier",
             Collective::Reduce(reduction) => reduction.name(),
+            Collective::Group => "bz_barrier_wait",
             Collective::Broadcast(_) => "bz_broadcast",
         }
     }
@@ -78,32 +79,10 @@ impl Collective {
         match self {
             Collective::Barrier => 0,
             Collective::Reduce(reduction) => reduction.apply(a, b),
-            // Everybody must expect the same number of bytes.
-            Collective::Broadcast(_) if a == b => a,
-            Collective::Broadcast(_) => u64::MAX,
+            // Everybody must mean the same barrier, or expect the same number of bytes.
+            Collective::Group | Collective::Broadcast(_) if a == b => a,
+            Collective::Group | Collective::Broadcast(_) => u64::MAX,
         }
-    }
-}
-
-/// The tree over nodes `0..size`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tree {
-    pub size: u32,
-}
-
-impl Tree {
-    /// Where node `node` sends its arrival; `None` for node 0. A node outside is node 0's child.
-    pub const fn parent(self, node: u32) -> Option<u32> {
-        match node {
-            0 => None,
-            _ if self.size <= FLAT_NODES || node >= self.size => Some(0),
-            _ => Some((node - 1) / FAN_OUT),
-        }
-    }
-
-    /// The children of `node` among `0..all`, as a set.
-    pub fn children(self, node: u32, all: u32) -> NodeSet {
-        (1..all).filter(|&child| self.parent(child) == Some(node)).filter_map(NodeId::new).collect()
     }
 }
 
@@ -217,6 +196,9 @@ impl Collectives {
             Some(parent) => {
                 let handlers = [id::COLLECTIVE_ARRIVE, id::VECTOR_ARRIVE];
                 self.send_words(links, parent, handlers, &combined);
+                if has_bug!(links, BarrierEndsOnHost) {
+                    return self.complete(links, combined);
+                }
                 check_collective(self, links);
             }
         }
@@ -258,7 +240,7 @@ impl Collectives {
 }
 
 fn tree(links: &Links) -> Tree {
-    Tree { size: links.homes.present() }
+    Tree { hosts: links.hosts, size: links.homes.present() }
 }
 
 /// Whose arrivals this node waits for before it sends its own.
@@ -286,6 +268,9 @@ pub fn on_arrive(state: &mut Collectives, links: &mut Links, from: NodeId, messa
 
 /// As [`on_arrive`], with the result.
 pub fn on_done(state: &mut Collectives, links: &mut Links, from: NodeId, message: &Message) {
+    if has_bug!(links, BarrierEndsOnHost) && message.key < state.completed {
+        return;
+    }
     let waits = state.arrived == children(links).with(links.me);
     if message.key != state.completed || Some(from) != parent(links) || !waits {
         return links.count(Counter::MessagesRejected);
@@ -352,7 +337,6 @@ pub fn check_collective(state: &Collectives, links: &Links) {
 mod tests {
     use super::*;
     use crate::sync::op::{WordCombine, WordType};
-    use blizzard_protocol::ids::RUN_NODES;
 
     const NODES: u32 = 300;
 
@@ -361,31 +345,11 @@ mod tests {
         let root = |number| NodeId::new(number).unwrap();
         let reductions = (0..9).map(|number| Collective::Reduce(Reduction::from_number(number).unwrap()));
         let broadcasts = [0, 1, NODES - 1].map(|number| Collective::Broadcast(root(number)));
-        for kind in reductions.chain([Collective::Barrier]).chain(broadcasts) {
+        for kind in reductions.chain([Collective::Barrier, Collective::Group]).chain(broadcasts) {
             assert_eq!(Collective::from_number(kind.number(), NODES), Some(kind));
         }
-        for number in [10, 15, BROADCAST_NUMBER + u64::from(NODES), u64::MAX] {
+        for number in [10, 14, BROADCAST_NUMBER + u64::from(NODES), u64::MAX] {
             assert_eq!(Collective::from_number(number, NODES), None, "{number}");
-        }
-    }
-
-    #[test]
-    fn every_node_has_one_parent_and_is_its_child() {
-        for size in 1..=RUN_NODES as u32 {
-            for late in [0, 3] {
-                let all = (size + late).min(RUN_NODES as u32);
-                let tree = Tree { size };
-                let mut seen = NodeSet::of(NodeId::FIRST);
-                for node in 0..all {
-                    let children = tree.children(node, all);
-                    assert!(seen.intersection(children).is_empty(), "a child of two");
-                    assert!(size > FLAT_NODES || node == 0 || children.is_empty());
-                    let own = if node == 0 { late } else { 0 };
-                    assert!(size <= FLAT_NODES || children.len() as u32 <= FAN_OUT + own);
-                    seen = seen.union(children);
-                }
-                assert_eq!(seen.len() as u32, all, "{size} nodes and {late} later ones");
-            }
         }
     }
 

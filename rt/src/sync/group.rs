@@ -92,6 +92,10 @@ impl Groups {
         Some(self.barriers.len() - 1)
     }
 
+    pub fn has_barrier(&self, index: u64) -> bool {
+        index < self.barriers.len()
+    }
+
     /// The number of a new event, which is not set; `None` when there is no memory.
     pub fn make_event(&mut self) -> Option<u64> {
         self.events.push(Event::default()).ok()?;

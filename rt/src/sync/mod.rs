@@ -13,6 +13,9 @@ pub mod op;
 // How programs hold an object.
 pub mod handle;
 
+// Who tells whom, where all take part.
+pub mod tree;
+
 // Barriers of all nodes, reductions, broadcasts.
 pub mod collective;
 

@@ -69,6 +69,8 @@ struct State {
 /// One home (not among the nodes) and nodes that all run the same program.
 struct Run {
     nodes: usize,
+    /// So many of them on each host.
+    on_a_host: usize,
     program: &'static [Request],
     bug: Bug,
 }
@@ -104,7 +106,8 @@ impl Run {
             }
             Request::Release => {
                 let waiting = state.lock.waiters(&state.line);
-                let next = state.lock.release(&mut state.line, node(from)).unwrap();
+                let is_near = |other: NodeId| other.index() / self.on_a_host == from / self.on_a_host;
+                let next = state.lock.release(&mut state.line, node(from), is_near).unwrap();
                 if let Some(next) = next {
                     answer(NodeSet::of(next), if self.bug == Bug::GrantTwice { 2 } else { 1 });
                 }
@@ -235,17 +238,19 @@ const BARRIERS: &[Request] = &[Arrive, Arrive, Acquire, Release, Arrive];
 const EVENTS: &[Request] = &[SetEvent, Arrive];
 
 /// The states of a run, and the property that does not hold, if there is one.
-fn explore(nodes: usize, program: &'static [Request], bug: Bug) -> (usize, Vec<&'static str>) {
-    let checker = Run { nodes, program, bug }.checker().spawn_bfs().join();
+fn explore((nodes, on_a_host): (usize, usize), program: &'static [Request], bug: Bug) -> (usize, Vec<&'static str>) {
+    let checker = Run { nodes, on_a_host, program, bug }.checker().spawn_bfs().join();
     let broken = checker.discoveries().into_keys().collect();
     (checker.unique_state_count(), broken)
 }
 
 #[test]
 fn locks_barriers_and_events_keep_their_promises_in_every_order_of_messages() {
-    for (program, nodes, floor) in [(LOCKS, 4, 4_000), (BARRIERS, 4, 2_000), (EVENTS, 4, 300)] {
+    for (program, nodes, floor) in
+        [(LOCKS, (4, 4), 4_000), (LOCKS, (4, 2), 4_000), (BARRIERS, (4, 4), 2_000), (EVENTS, (4, 4), 300)]
+    {
         let (states, broken) = explore(nodes, program, Bug::None);
-        std::println!("{program:?} on {nodes} nodes: {states} states");
+        std::println!("{program:?} on {nodes:?} nodes, and of a host: {states} states");
         assert!(broken.is_empty(), "{program:?}: {broken:?}");
         assert!(states >= floor, "{program:?}: only {states} states");
     }
@@ -263,7 +268,7 @@ fn planted_bugs_of_the_objects_are_found() {
         (Bug::KeepRound, BARRIERS),
         (Bug::ForgetWaiters, EVENTS),
     ] {
-        let found = std::panic::catch_unwind(|| explore(4, program, bug));
+        let found = std::panic::catch_unwind(|| explore((4, 2), program, bug));
         // A changed step may also end in a refusal of the code itself, such as a release of a lock that is not held.
         assert!(found.is_err() || found.is_ok_and(|(_, broken)| !broken.is_empty()), "{bug:?}");
     }

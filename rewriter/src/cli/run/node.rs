@@ -68,8 +68,8 @@ impl NodeCommand {
             Err(error) => return Ok(misuse(&error)),
         };
         let ranks::RankOutcome { exit_status, failure, crash, stuck, nodes, matched, starter } = ranks::run(setup)?;
-        let (learnt, wall) = (Vec::new(), began.elapsed());
-        let outcome = RunOutcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told: Vec::new(), wall };
+        let (learnt, told, traffic, wall) = (Vec::new(), Vec::new(), Vec::new(), began.elapsed());
+        let outcome = RunOutcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told, traffic, wall };
         if let Some(failure) = &outcome.failure {
             messages::error(&failure.to_string());
         }

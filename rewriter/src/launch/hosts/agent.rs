@@ -142,7 +142,8 @@ fn header_of(plan: &RunPlan) -> Result<RegionHeader> {
         && (1..=blizzard_contract::MAX_NODES as u32).contains(&header.nodes)
         && (header.contexts_off, header.rings_off, header.ring_bytes, header.fill_off, header.fill_bytes)
             == (usual.contexts_off, usual.rings_off, usual.ring_bytes, usual.fill_off, usual.fill_bytes)
-        && (header.total_bytes, header.rules_off) == (usual.total_bytes, usual.rules_off)
+        && (header.total_bytes, header.rules_off, header.hosts_off)
+            == (usual.total_bytes, usual.rules_off, usual.hosts_off)
         && [0, usual.learnt_off].contains(&header.learnt_off);
     if !follows || plan.me >= plan.hosts.len() || !is_usual {
         return Err(Error::new("the launcher's plan is not one"));
@@ -250,6 +251,7 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
     let program = store.assemble()?;
     let region = RegionFile::with_header(header)?;
     region.put_rules(&rules)?;
+    region.put_hosts(plan.hosts.iter().map(|host| host.nodes.clone()))?;
     // A host that is alone needs no network.
     let carrier = if plan.hosts.len() == 1 {
         None

@@ -8,12 +8,12 @@
 use crate::base::error::{Error, Result};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::FileEntry;
-use crate::launch::hosts::frames::{self, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
+use crate::launch::hosts::frames::{self, Carried, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
 use crate::launch::hosts::host_list::{Host, HostList};
 use crate::launch::hosts::mailbox::Mailbox;
 use crate::launch::hosts::rounds::StuckRounds;
 use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
-use crate::launch::launcher::{NodeEnd, RunOutcome, WrittenOutput, verdict};
+use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, WrittenOutput, verdict};
 use crate::launch::leftovers;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
@@ -507,6 +507,7 @@ impl Run {
                 nodes,
                 learnt: Vec::new(),
                 matched: Matched::default(),
+                traffic: Vec::new(),
                 stuck: Vec::new(),
                 crash: None,
                 told: Vec::new(),
@@ -515,7 +516,7 @@ impl Run {
         }
         self.say_to_all(|| ToAgent::End);
         let (mut deadline, mut come) = (Instant::now() + ENDING, 0);
-        let (mut matched, mut learnt) = (Vec::new(), Vec::new());
+        let (mut matched, mut learnt, mut traffic) = (Vec::new(), Vec::new(), Vec::new());
         while self.remotes.iter().any(|remote| remote.stage != Stage::Done) && Instant::now() < deadline {
             let now = self.come.load(Ordering::Relaxed);
             if std::mem::replace(&mut come, now) != now {
@@ -529,6 +530,7 @@ impl Run {
                     *stage = Stage::Done;
                     matched.push(here);
                     learnt.extend(learnt_here.into_iter().map(|(access, faults)| LearntPlace { access, faults }));
+                    traffic.push(traffic_of(host, &carried));
                     if !carried.refused.is_empty() {
                         let all: Vec<String> =
                             carried.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
@@ -546,8 +548,10 @@ impl Run {
                 "blizzard: warning: host {name}: the last output of its nodes may be cut: nothing came for {seconds} s"
             );
         }
-        // Without a host's word it is not known what all have matched.
+        // Without a host's word it is not known what all have matched and sent.
         let are_all = matched.len() == self.remotes.len();
+        traffic.sort_by_key(|host: &HostTraffic| host.first_node);
+        traffic.truncate(if are_all && traffic.len() > 1 { traffic.len() } else { 0 });
         let matched = matched.into_iter().reduce(Matched::and).filter(|_| are_all).unwrap_or_default();
         let culprit = |first| self.culprit(first);
         let stop = match &over {
@@ -575,7 +579,7 @@ impl Run {
             Some(RunStop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
             _ => Vec::new(),
         };
-        RunOutcome { exit_status, failure, nodes, learnt, matched, stuck: self.stuck, crash: None, told, wall }
+        RunOutcome { exit_status, failure, nodes, learnt, matched, traffic, stuck: self.stuck, crash: None, told, wall }
     }
 }
 
@@ -590,6 +594,19 @@ impl From<&Ended> for NodeEnd {
                 traps: ended.traps.iter().map(|&(name, new, hits)| TrapPlace { name, new, hits }).collect(),
             },
         }
+    }
+}
+
+fn traffic_of(host: &Host, carried: &Carried) -> HostTraffic {
+    let &Carried { batches_sent, batches_received, messages_sent, messages_received, .. } = carried;
+    HostTraffic {
+        host: host.name.clone(),
+        first_node: host.nodes.start,
+        nodes: host.nodes.len() as u16,
+        messages_sent,
+        messages_received,
+        batches_sent,
+        batches_received,
     }
 }
 

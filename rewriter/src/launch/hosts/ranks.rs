@@ -282,6 +282,7 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     let (region, carrier) = if job.rank == first {
         let region = RegionFile::with_header(header_here(header, &hosts, me)?)?;
         region.put_rules(&setup.options.rules)?;
+        region.put_hosts(hosts.iter().map(|host| host.nodes.clone()))?;
         let carrier = if hosts.len() == 1 {
             None
         } else {

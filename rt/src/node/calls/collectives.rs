@@ -17,17 +17,22 @@ impl Node {
         self.rounds = Rounds { entered: self.rounds.entered + 1, waits: true };
         self.engine.round_ends(&mut self.links);
         self.flush();
-        let number = self.sync.collectives.enter();
         if kind == Collective::Barrier {
             self.count(Counter::Barriers);
         }
+        self.meet(kind, words);
+        self.rounds.waits = false;
+        self.engine.round_begins(&mut self.links);
+    }
+
+    /// The same, where no round of what is combined in place ends.
+    pub fn meet(&mut self, kind: Collective, words: &mut [u64]) {
+        let number = self.sync.collectives.enter();
         let mut all = [0; VECTOR_WORDS];
         all[..words.len()].copy_from_slice(words);
         let me = self.me;
         self.sync.collectives.arrive(&mut self.links, me, kind, words.len() as u64, &all);
         self.wait_for_all(Wait::Barrier, waits::ALL, |node| node.sync.collectives.is_complete(number));
-        self.rounds.waits = false;
-        self.engine.round_begins(&mut self.links);
         words.copy_from_slice(&self.sync.collectives.result()[..words.len()]);
     }
 

@@ -2,7 +2,8 @@
 
 use crate::messages::kinds::id;
 use crate::node::node::Node;
-use crate::sync::handle::HandleKind;
+use crate::sync::collective::Collective;
+use crate::sync::handle::{Handle, HandleKind};
 use crate::transport::message::Message;
 use crate::transport::patience::Wait;
 use blizzard_contract::Counter;
@@ -25,10 +26,26 @@ impl Node {
         }
         self.flush();
         self.count(Counter::Barriers);
+        if count == self.homes.nodes() && self.hosts.count() > 1 {
+            return self.wait_of_all(handle);
+        }
         let key = handle.index;
         let args = [handle.index, count.into(), 0];
         let arrive = Message { handler: id::BARRIER_ARRIVE, args, key, ..Message::default() };
         self.ask(handle.home, arrive, id::BARRIER_DONE, Wait::Barrier).args[0] == self.me.index() as u64
+    }
+
+    /// Waits until all nodes wait at the barrier; true for one of them. On several hosts: the barrier's home would get a message from each node.
+    fn wait_of_all(&mut self, handle: Handle) -> bool {
+        if handle.home == self.me && !self.sync.groups.has_barrier(handle.index) {
+            self.fail(format_args!("node {} uses a barrier that was never made", self.me.index()));
+        }
+        let mut which = [handle.encode()];
+        self.meet(Collective::Group, &mut which);
+        if which != [handle.encode()] {
+            self.fail(format_args!("bz_barrier_wait: all nodes wait, but not at the same barrier"));
+        }
+        self.me == self.manager()
     }
 
     /// A new event that this node manages, not set.

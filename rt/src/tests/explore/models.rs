@@ -143,6 +143,7 @@ fn model(
         ring_slots: 256,
         protocol: blizzard_protocol::list::ALL[0].number(),
         shape,
+        hosts: &[],
         prepare,
         before: vec![],
         bulk: false,
@@ -259,6 +260,17 @@ pub fn reduce_in_small<const BYTES: u64>() -> Model {
     let adds = vec![CheckOut(0, true), Add(0), CheckOut(1, true), Add(1), Barrier, LoadSum(0), LoadSum(1), LoadSum(0)];
     let scripts = vec![vec![Add(0), Barrier], adds];
     model("reduction and replacement", one_page, summed::<BYTES, 0>, scripts)
+}
+
+/// One node on a host, and two on another one, meet.
+pub fn barriers_on_hosts<const BYTES: u64>() -> Model {
+    let scripts = vec![vec![Barrier, Load(0), Barrier], vec![Barrier, Barrier], vec![Store(0), Barrier, Barrier]];
+    Model { hosts: &[1], ..model("barriers on two hosts", plain, neighbours::<BYTES>, scripts) }
+}
+
+/// Sums of nodes of two hosts.
+pub fn reduce_on_hosts<const BYTES: u64>() -> Model {
+    Model { hosts: &[1], name: "reduction on two hosts", ..reduce_of_three::<BYTES>() }
 }
 
 /// The same with that protocol for the run.

@@ -17,6 +17,8 @@ pub enum Found {
     Writers,
     /// A node may load a value that is not the latest.
     Stale,
+    /// A node has left a barrier that another one has not come to.
+    Early,
     /// The kernel uses memory that its node has not got.
     Kernel,
     /// These nodes wait for nothing.

@@ -83,6 +83,14 @@ fn sums_are_those_of_the_nodes_in_order() {
     explored(&reduce_of_three::<64>(), "64", FEW, 1_647);
 }
 
+/// Nobody leaves a barrier early, whoever tells whom.
+#[test]
+fn barriers_of_two_hosts_are_those_of_all_nodes() {
+    explored(&barriers_on_hosts::<64>(), "64", ALL, 2_401);
+    explored(&barriers_on_hosts::<256>(), "256", ALL, 4_795);
+    explored(&reduce_on_hosts::<64>(), "64", FEW, 1_703);
+}
+
 #[test]
 fn replaced_pages_lose_nothing() {
     explored(&replacement::<64>(), "64", ALL, 587);
@@ -286,6 +294,7 @@ fn property(found: &Found) -> &'static str {
         Found::Rejected => "rejected",
         Found::Writers => "writers",
         Found::Stale => "stale",
+        Found::Early => "early",
         Found::Kernel => "kernel",
         Found::Standstill(_) => "standstill",
         Found::Endless => "endless",
@@ -348,6 +357,7 @@ fn each_planted_bug_is_found() {
         (Bug::AddsComeLate, "stale", at_two_sizes!(reduce_late, [64], [128])),
         (Bug::NodesCombinedBackwards, "stale", at_two_sizes!(reduce_of_three, [64], [128])),
         (Bug::RoundsAreMixed, "stale", at_two_sizes!(reduce_next_round, [64], [128])),
+        (Bug::BarrierEndsOnHost, "early", at_two_sizes!(barriers_on_hosts, [64], [256])),
         (Bug::BulkEndsEarly, "rejected", at_two_sizes!(bulk, [64], [256])),
         (Bug::StagesWhatIsClaimed, "rejected", at_two_sizes!(bulk, [64], [256])),
     ];

@@ -91,6 +91,8 @@ pub struct Model {
     pub ring_slots: u32,
     pub protocol: u32,
     pub shape: fn(&mut RegionHeader),
+    /// The nodes are on hosts that begin with node 0 and with these ones.
+    pub hosts: &'static [u16],
     /// Allocates, before anything is explored; nothing may wait.
     pub prepare: fn(&mut [Copy]) -> Vec<Variable>,
     /// What happens first, one after the other, in one order only.
@@ -219,7 +221,8 @@ pub struct World {
     allowed: RefCell<Vec<Vec<u64>>>,
     /// By variable that is combined, by round, by node: what was added.
     added: RefCell<Vec<Vec<Vec<f64>>>>,
-    /// By node: barriers that it has left.
+    /// By node: barriers that it has entered, and those that it has left.
+    entered: RefCell<Vec<usize>>,
     rounds: RefCell<Vec<usize>>,
     /// Steps that were made of [`Model::before`].
     turn: Cell<usize>,
@@ -245,6 +248,7 @@ pub fn region(model: &Model) -> TestRegion {
         header.protocol = model.protocol;
         (model.shape)(header);
     });
+    region.set_hosts(model.hosts);
     region
 }
 
@@ -308,6 +312,7 @@ impl World {
             values: RefCell::new(std::vec![0; variables.len()]),
             allowed: RefCell::new(std::vec![std::vec![0]; variables.len()]),
             added: RefCell::new(std::vec![std::vec![]; variables.len()]),
+            entered: RefCell::new(std::vec![0; model.nodes as usize]),
             rounds: RefCell::new(std::vec![0; model.nodes as usize]),
             variables,
             turn: Cell::new(0),
@@ -642,10 +647,15 @@ impl Program<'_> {
         allowed.push(value);
     }
 
-    /// A barrier of all nodes; behind it, this node is in another round.
+    /// A barrier of all nodes, to which all must have come when one leaves it; behind it, this node is in another round.
     fn barrier(&self) {
+        self.world.entered.borrow_mut()[self.number] += 1;
         self.call(|node| node.collective(Collective::Barrier, &mut []));
         self.world.rounds.borrow_mut()[self.number] += 1;
+        let entered = self.world.entered.borrow();
+        if entered.iter().any(|&other| other < entered[self.number]) {
+            self.world.find(Found::Early);
+        }
     }
 
     /// Adds to all words of a variable, with a load and a store each, and entries between them.

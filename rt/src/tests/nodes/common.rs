@@ -49,6 +49,10 @@ thread_local! {
     pub static RUNNING: Cell<usize> = const { Cell::new(0) };
     /// How often a message overtook an older one of its pair, in all runs.
     pub static OVERTAKEN: Cell<u64> = const { Cell::new(0) };
+    /// The nodes of the runs that this thread starts are on hosts that begin with node 0 and with these ones, as far as there are so many nodes.
+    pub static HOSTS: Cell<&'static [u16]> = const { Cell::new(&[]) };
+    /// Messages of the last run over the transport of tests, by sender and receiver.
+    pub static SENT: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// How the nodes of a run go on, and what is between them.
@@ -201,6 +205,7 @@ pub fn run_in<R: Send>(
     main: impl Fn(&mut Program) -> R + core::marker::Sync,
 ) -> Vec<Ending<R>> {
     let region = test.region;
+    test.set_hosts(HOSTS.get());
     let run = |number: u32| {
         let mut program = Program::new(region, number);
         catch_unwind(AssertUnwindSafe(|| {
@@ -224,6 +229,7 @@ pub fn run_in<R: Send>(
             let results = run_staged(region, settings.seed, &run);
             network::set_current(None);
             OVERTAKEN.set(OVERTAKEN.get() + network.lock().overtaken());
+            SENT.set(network.lock().sent());
             results
         }
     };

@@ -6,6 +6,7 @@ mod broadcast;
 mod common;
 mod failures;
 mod home;
+mod hosts;
 mod migratory;
 mod other_protocols;
 mod prelude;

@@ -75,6 +75,8 @@ struct Pair {
     /// What the last message that keeps the order is due at.
     last_ns: u64,
     is_slow: bool,
+    /// Messages that were sent.
+    sent: u64,
 }
 
 /// All that is under way.
@@ -145,6 +147,7 @@ impl Network {
         }
         let is_lost = self.is_silent(from);
         self.sent[from.index()] += 1;
+        self.pair(from, to).sent += 1;
         if is_lost {
             return true;
         }
@@ -204,6 +207,11 @@ impl Network {
         }
         // Whoever cannot be seen owes a sign of life.
         *self.last_seen.get_or_insert(PeerState { doing: blizzard_contract::activity::SPINNING, ..state })
+    }
+
+    /// Messages by sender and receiver.
+    pub fn sent(&self) -> Vec<Vec<u64>> {
+        self.pairs.chunks(self.nodes).map(|pairs| pairs.iter().map(|pair| pair.sent).collect()).collect()
     }
 
     /// How often a message was taken before an older one of its pair.

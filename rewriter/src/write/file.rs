@@ -28,6 +28,7 @@ use crate::write::new_code::layout::{NewCode, PlacedCode, copied_part};
 use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
+use crate::write::probes;
 use crate::write::runtime_blob::{self, Blob, PlacedSegment, module_info_bytes};
 use crate::write::tables::{self, ReadOnly, WrittenTable as Table};
 use blizzard_contract::{self as contract, ModuleInfo, TrapEntry, module_flags};
@@ -198,6 +199,14 @@ impl address_map::AddressMap for Map<'_> {
 }
 
 impl Map<'_> {
+    /// Where the instruction at an old address is now, in each version.
+    fn places(&self, old: Vaddr) -> Vec<Vaddr> {
+        let Some(id) = self.insns.at(old) else { return Vec::new() };
+        let versions = &self.placed.versions;
+        let labels = [id].into_iter().chain(versions.has_full(id).then(|| versions.full_label(id)));
+        labels.map(|label| self.placed.begin(label)).collect()
+    }
+
     /// An address in the middle of an instruction keeps its distance from the instruction's end: compilers let the locations of arguments
     /// end a byte before a call does.
     fn inside(&self, old: Vaddr) -> Option<Vaddr> {
@@ -382,7 +391,9 @@ pub fn write(
     }
     let sections = new_sections(placed, code_off, &ro, &rt.segments, &offsets[counters.len() + 2..]);
     // Behind everything that is loaded: what is appended here must not move it.
-    let debug = rewrite::rewrite(&mut file, image, &Map { image, insns, placed, full: false });
+    let map = Map { image, insns, placed, full: false };
+    let mut debug = rewrite::rewrite(&mut file, image, &map);
+    debug.extend(probes::write(&mut file, image, |old| map.places(old)));
     let stubs = ro.frames.as_mut().map(|f| std::mem::take(&mut f.stubs)).unwrap_or_default();
     let mut header = headers::write_sections(
         &mut file,

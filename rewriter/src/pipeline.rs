@@ -182,14 +182,14 @@ impl Analysed<'_> {
 
     /// What the emission must know; takes from the plan what it alone reads.
     pub fn script(&self, registers: &RegisterFacts, plan: &mut CheckPlan, options: &Options) -> Script {
-        let Analysed { insns, cfg, computed, facts, .. } = self;
+        let Analysed { image, insns, cfg, computed, facts, .. } = self;
         let dwords = if options.inserts() && options.screens {
             DwordRegs::solve(cfg, facts, computed)
         } else {
             DwordRegs::least(cfg)
         };
         let (dwords, red_zone) = (&dwords, &registers.red_zone);
-        let input = script::ScriptInput { insns, cfg, facts, dwords, live: &registers.live, red_zone, options };
+        let input = script::ScriptInput { image, insns, cfg, facts, dwords, live: &registers.live, red_zone, options };
         Script::write(&input, plan)
     }
 }

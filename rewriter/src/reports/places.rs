@@ -72,7 +72,10 @@ impl Known {
         let bytes = std::fs::read(path).ok()?;
         let elf = object::File::parse(bytes.as_slice()).ok()?;
         let segments = rewritten::parts(&elf);
-        let moved = elf.sections().filter(|s| s.name() == Ok(".blizzard.text"));
+        // Hot code has several sections.
+        let all = rewritten::module_info(&bytes).map_or(0..0, |i| i.code_va..i.code_va.wrapping_add(i.code_bytes));
+        let is_cold = |s: &object::Section| s.name() == Ok(".blizzard.cold");
+        let moved = elf.sections().filter(|s| all.contains(&s.address()) && !is_cold(s));
         let code = moved.map(|s| (s.address(), s.address() + s.size())).collect();
         let symbols = FileSymbols::of(path);
         Some(Known { symbols, segments, code, old_places: OnceCell::new(), original: OnceCell::new() })

@@ -24,10 +24,12 @@ use crate::write::frames::debug_frame;
 use crate::write::frames::pieces::{ApartCall, CodeMap, MAX_PADDING, StackMove};
 use crate::write::headers::{self, NewSection, NewSegment, PhdrPlan, SectionKind};
 use crate::write::new_addresses::{self, NewAddresses};
+use crate::write::new_code::hot_parts::{HotPart, hot_parts};
 use crate::write::new_code::layout::{NewCode, PlacedCode, copied_part};
 use crate::write::notes;
 use crate::write::old_code::springboards;
 use crate::write::output::Output;
+use crate::write::probes;
 use crate::write::runtime_blob::{self, Blob, PlacedSegment, module_info_bytes};
 use crate::write::tables::{self, ReadOnly, WrittenTable as Table};
 use blizzard_contract::{self as contract, ModuleInfo, TrapEntry, module_flags};
@@ -198,6 +200,14 @@ impl address_map::AddressMap for Map<'_> {
 }
 
 impl Map<'_> {
+    /// Where the instruction at an old address is now, in each version.
+    fn places(&self, old: Vaddr) -> Vec<Vaddr> {
+        let Some(id) = self.insns.at(old) else { return Vec::new() };
+        let versions = &self.placed.versions;
+        let labels = [id].into_iter().chain(versions.has_full(id).then(|| versions.full_label(id)));
+        labels.map(|label| self.placed.begin(label)).collect()
+    }
+
     /// An address in the middle of an instruction keeps its distance from the instruction's end: compilers let the locations of arguments
     /// end a byte before a call does.
     fn inside(&self, old: Vaddr) -> Option<Vaddr> {
@@ -380,9 +390,17 @@ pub fn write(
     for (va, bytes) in [(ro.kernel_phdrs, &tables.kernel), (ro.loader_phdrs, &tables.loader)] {
         file.patch(ro.offset(va), bytes);
     }
-    let sections = new_sections(placed, code_off, &ro, &rt.segments, &offsets[counters.len() + 2..]);
+    let hot = hot_parts(image, insns, placed);
+    let mut sections = new_sections((placed, code_off), &hot, &ro, &rt.segments, &offsets[counters.len() + 2..]);
+    let has_list = image.interp.is_some() && !closure.is_empty() && image.in_front == 0;
+    let dynamic = blob.filter(|_| has_list).map(|blob| blob.debugger_dynamic(rt_va));
+    if let Some(at) = dynamic {
+        headers::insert_dynamic(&mut sections, at);
+    }
     // Behind everything that is loaded: what is appended here must not move it.
-    let debug = rewrite::rewrite(&mut file, image, &Map { image, insns, placed, full: false });
+    let map = Map { image, insns, placed, full: false };
+    let mut debug = rewrite::rewrite(&mut file, image, &map);
+    debug.extend(probes::write(&mut file, image, |old| map.places(old)));
     let stubs = ro.frames.as_mut().map(|f| std::mem::take(&mut f.stubs)).unwrap_or_default();
     let mut header = headers::write_sections(
         &mut file,
@@ -394,6 +412,7 @@ pub fn write(
         headers::Added {
             loaded: image.interp.is_some().then_some(entry),
             runtime: (blob.map_or(&[], |blob| blob.functions()), rt_va),
+            has_list,
             frames: debug_frame::joined(blob.and_then(|blob| blob.frames(rt_va)), stubs),
         },
     )?;
@@ -631,13 +650,12 @@ fn flags(o: &Options) -> u64 {
 }
 
 fn new_sections(
-    placed: &PlacedCode,
-    code_off: u64,
+    (placed, code_off): (&PlacedCode, u64),
+    hot: &[HotPart],
     ro: &Contents,
     rt: &[PlacedSegment],
     rt_offsets: &[u64],
 ) -> Vec<NewSection> {
-    let cold = u64::from(placed.cold_at);
     let in_ro = |name: &str, va: Vaddr, bytes: u64| NewSection {
         name: name.to_owned(),
         kind: SectionKind::ReadOnly,
@@ -646,25 +664,23 @@ fn new_sections(
         bytes,
     };
     let of_table = |name: &str, table: &Table| in_ro(name, table.codes, table.end - table.codes);
+    let code = |name: &str, range: Range<Vaddr>| NewSection {
+        name: name.to_owned(),
+        kind: SectionKind::Code,
+        va: range.start,
+        off: code_off + (range.start - placed.code_va),
+        bytes: range.end - range.start,
+    };
+    let all_cold = placed.code_va + u64::from(placed.cold_at)..placed.code_va + placed.code_bytes;
+    let (most, others) = hot.split_first().expect("there is code");
     let mut out = vec![
-        NewSection {
-            name: ".blizzard.text".into(),
-            kind: SectionKind::Code,
-            va: placed.code_va,
-            off: code_off,
-            bytes: placed.hot_end() - placed.code_va,
-        },
-        NewSection {
-            name: ".blizzard.cold".into(),
-            kind: SectionKind::Code,
-            va: placed.code_va + cold,
-            off: code_off + cold,
-            bytes: placed.code_bytes - cold,
-        },
+        code(most.name, most.range.clone()),
+        code(".blizzard.cold", all_cold),
         in_ro(".blizzard.rodata", placed.rodata_va, placed.rodata.len() as u64),
         in_ro(contract::INFO_SECTION, ro.info, size_of::<ModuleInfo>() as u64),
         of_table(".blizzard.traps", &ro.traps),
     ];
+    out.extend(others.iter().map(|part| code(part.name, part.range.clone())));
     if ro.restarts.rows > 0 {
         out.push(of_table(tables::RESTARTS, &ro.restarts));
     }

@@ -13,10 +13,11 @@ use crate::read::exports::SYM_BYTES;
 use crate::read::image::Image;
 use crate::write::debug::sections::{Moved, append};
 use crate::write::new_code::layout::PlacedCode;
+use crate::write::new_code::linkage;
 use crate::write::output::Output;
 use crate::write::runtime_blob::RtFunction;
-use crate::write::symbols::SymbolTable;
-use blizzard_contract::{ModuleInfo, PT_BLIZZARD};
+use crate::write::symbols::{SectionNumbers, SymbolTable};
+use blizzard_contract::{DEBUGGER_DYNAMIC_BYTES, ModuleInfo, PT_BLIZZARD};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::{LittleEndian as LE, U16, U32, U64, pod};
 
@@ -239,12 +240,42 @@ pub struct Added<'a> {
     pub loaded: Option<Vaddr>,
     /// The runtime's functions, and where it begins.
     pub runtime: (&'a [RtFunction], Vaddr),
+    /// Debuggers find the libraries by a dynamic section of the runtime's.
+    pub has_list: bool,
     /// What debuggers unwind the runtime by. Of an input with a `.debug_frame` of its own they know no second one.
     pub frames: Option<Vec<u8>>,
 }
 
+/// What stands in front of the name of a section of the input whose name another one has now.
+const OLD: &str = ".blizzard.old";
+
 /// The section of the runtime's code.
 pub const RUNTIME_TEXT: &str = ".blizzard.rt.text";
+
+/// The section by which debuggers find the list of libraries.
+const DYNAMIC: &str = ".dynamic";
+
+/// Takes the dynamic section for debuggers, which begins at `at`, out of the section that it lies in.
+pub fn insert_dynamic(sections: &mut Vec<NewSection>, at: Vaddr) {
+    let around = |s: &NewSection| s.kind == SectionKind::Data && at - s.va < s.bytes;
+    let Some(k) = sections.iter().position(around) else { return };
+    let whole = sections[k].clone();
+    let (before, bytes) = (at - whole.va, DEBUGGER_DYNAMIC_BYTES);
+    let part = |name: &str, from: u64, bytes: u64| NewSection {
+        name: name.to_owned(),
+        va: whole.va + from,
+        off: whole.off + from,
+        bytes,
+        ..whole.clone()
+    };
+    let behind = before + bytes;
+    let parts = [
+        part(&whole.name, 0, before),
+        part(DYNAMIC, before, bytes),
+        part(&whole.name, behind, whole.bytes.saturating_sub(behind)),
+    ];
+    sections.splice(k..=k, parts.into_iter().filter(|part| part.bytes > 0));
+}
 
 /// Appends symbols, section names and section headers; returns the input's ELF header, pointed at them. `moved`: debug sections that
 /// stand elsewhere than in the input.
@@ -255,7 +286,7 @@ pub fn write_sections(
     placed: &PlacedCode,
     new: &[NewSection],
     moved: &[Moved],
-    Added { loaded, runtime, frames }: Added<'_>,
+    Added { loaded, runtime, has_list, frames }: Added<'_>,
 ) -> Result<Header> {
     let damaged = || Error::new(format!("{}: the section headers are damaged", image.name));
     let (header, _) = pod::from_bytes::<FileHeader64<LE>>(image.data).map_err(|()| damaged())?;
@@ -279,16 +310,27 @@ pub fn write_sections(
     if old_count + new.len() + moved.len() + 4 >= 0xff00 {
         return Err(Error::new(format!("{}: has too many sections ({old_count})", image.name)));
     }
-    let new_text = old_count as u16;
-    let rt_text = new.iter().position(|s| s.name == RUNTIME_TEXT).map_or(elf::SHN_ABS.0, |k| new_text + k as u16);
+    let rt_text = new.iter().position(|s| s.name == RUNTIME_TEXT).map_or(elf::SHN_ABS.0, |k| (old_count + k) as u16);
+    let code = new.iter().zip(old_count as u16..);
+    let code = code.filter(|(s, _)| s.kind == SectionKind::Code && s.name != RUNTIME_TEXT);
+    let numbers = SectionNumbers::new(code.map(|(s, number)| (s.va, s.bytes, number)));
     for s in &mut sections[1..] {
         let name = name_at(&names, s.sh_name.get(LE) as usize);
         // gdb takes .interp for the word of the kernel, which maps no dynamic loader here, and then looks for libraries in vain.
         let interp = loaded.is_some() && name == ".interp";
         // A debugger that followed these would find old addresses: the separate file is checked for its own contents only.
         let separate = matches!(name.as_str(), ".gnu_debuglink" | ".gnu_debugdata");
-        if interp || separate || matches!(name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table") {
-            s.sh_name = U32::new(LE, add_name(&mut names, &format!(".blizzard.old{name}")));
+        // The list that this one leads to has the names of the originals.
+        let dynamic = has_list && name == DYNAMIC;
+        // Who looks for these finds those of the new code.
+        let table = s.sh_flags.get(LE).contains(elf::SHF_EXECINSTR) && linkage::TABLES.contains(&name.as_str());
+        if interp
+            || separate
+            || dynamic
+            || table
+            || matches!(name.as_str(), ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table")
+        {
+            s.sh_name = U32::new(LE, add_name(&mut names, &format!("{OLD}{name}")));
         }
     }
     let symtab = sections.iter().position(|s| s.sh_type.get(LE) == elf::SHT_SYMTAB);
@@ -327,7 +369,7 @@ pub fn write_sections(
             // Section names are no place for names of symbols.
             let strings = sections.get(linked).filter(|_| linked != shstrndx && linked != 0).map(part).transpose()?;
             let mut table = SymbolTable { table: part(&sections[i])?.to_vec(), names: strings.map(<[u8]>::to_vec) };
-            table.relocate(image, insns, placed, new_text, loaded);
+            table.relocate(image, insns, placed, &numbers, loaded);
             table.add_runtime(runtime, rt_text);
             if let Some(names) = table.names.as_ref().filter(|n| n.len() > strings.map_or(0, <[u8]>::len)) {
                 let at = append(out, names);
@@ -339,10 +381,12 @@ pub fn write_sections(
             sections[i].sh_size = U64::new(LE, table.table.len() as u64);
         }
         None => {
-            let (mut symbols, locals) =
-                SymbolTable::of_debug_file(image, &sections[..old_count], |at| name_at(&names, at))
-                    .unwrap_or_else(|| (SymbolTable::of_exports(image, insns), 1));
-            symbols.relocate(image, insns, placed, new_text, loaded);
+            let (mut symbols, locals) = SymbolTable::of_debug_file(image, &sections[..old_count], |at| {
+                let name = name_at(&names, at);
+                name.strip_prefix(OLD).map(str::to_owned).unwrap_or(name)
+            })
+            .unwrap_or_else(|| (SymbolTable::of_exports(image, insns), 1));
+            symbols.relocate(image, insns, placed, &numbers, loaded);
             symbols.add_runtime(runtime, rt_text);
             let strings = symbols.names.unwrap_or_default();
             let (table_len, strings_len) = (symbols.table.len() as u64, strings.len() as u64);

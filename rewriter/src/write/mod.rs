@@ -26,6 +26,8 @@ pub(crate) mod debug;
 
 pub(crate) mod notes;
 
+pub(crate) mod probes;
+
 pub(crate) mod headers;
 
 pub mod file;

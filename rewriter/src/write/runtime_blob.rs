@@ -103,6 +103,8 @@ pub struct Blob {
     pub segments: Vec<BlobSegment>,
     entry: u64,
     info: u64,
+    /// Where its dynamic section for debuggers begins.
+    debugger_dynamic: u64,
     /// Which segment holds the module info.
     info_segment: usize,
     functions: Vec<RtFunction>,
@@ -208,6 +210,11 @@ impl Blob {
         &self.functions
     }
 
+    /// Where the runtime's dynamic section for debuggers is, with the blob at `at`; it has [`contract::DEBUGGER_DYNAMIC_BYTES`].
+    pub fn debugger_dynamic(&self, at: Vaddr) -> Vaddr {
+        at + self.debugger_dynamic
+    }
+
     /// Call-frame information of the blob at link-time address `at`: a section `.debug_frame`. None: it is not understood, or there is none.
     pub fn frames(&self, at: Vaddr) -> Option<Vec<u8>> {
         let behind = |s: &BlobSegment, va: Vaddr| va.0.checked_sub(s.offset).filter(|&far| far < s.bytes.len() as u64);
@@ -280,7 +287,7 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
 
     let sections = header.sections(LE, data).map_err(text)?;
     let symbols = sections.symbols(LE, data, elf::SHT_SYMTAB).map_err(text)?;
-    let (mut entry, mut info, mut functions) = (None, None, Vec::new());
+    let (mut entry, mut info, mut debugger_dynamic, mut functions) = (None, None, None, Vec::new());
     for symbol in symbols.iter() {
         let name = symbol.name(LE, symbols.strings()).map_err(text)?;
         let name = std::str::from_utf8(name).map_err(|e| e.to_string())?;
@@ -293,6 +300,7 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
         match name {
             contract::RT_ENTRY_SYMBOL => entry = Some(value),
             contract::MODULE_INFO_SYMBOL => info = Some(value),
+            contract::DEBUGGER_DYNAMIC_SYMBOL => debugger_dynamic = Some(value),
             _ => {}
         }
     }
@@ -306,10 +314,15 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
     }
     let entry = entry.ok_or("it has no entry symbol")?;
     let info = info.ok_or("it has no module info symbol")?;
-    let holds_info = |s: &BlobSegment| {
-        s.flags & PF_W != 0 && info >= s.offset && info + MODULE_INFO_BYTES as u64 <= s.offset + s.bytes.len() as u64
+    let debugger_dynamic = debugger_dynamic.ok_or("it has no symbol of its dynamic section for debuggers")?;
+    let holder = |at: u64, bytes: u64| {
+        let holds =
+            |s: &BlobSegment| s.flags & PF_W != 0 && at >= s.offset && at + bytes <= s.offset + s.bytes.len() as u64;
+        segments.iter().position(holds)
     };
-    let info_segment = segments.iter().position(holds_info).ok_or("its module info has no bytes in the file")?;
+    let info_segment = holder(info, MODULE_INFO_BYTES as u64).ok_or("its module info has no bytes in the file")?;
+    holder(debugger_dynamic, contract::DEBUGGER_DYNAMIC_BYTES)
+        .ok_or("its dynamic section for debuggers has no bytes in the file")?;
     if sections.section_by_name(LE, b".text").is_none_or(|(_, s)| entry < s.sh_addr(LE)) {
         return Err("its entry point is not in .text".into());
     }
@@ -317,7 +330,7 @@ fn parse(data: &[u8]) -> Parsed<Blob> {
         sections.section_by_name(LE, b".eh_frame").map(|(_, s)| Ok((s.sh_addr(LE), s.data(LE, data)?.to_vec())));
     let frames: (u64, Vec<u8>) = frames.transpose().map_err(text)?.unwrap_or_default();
     let frame_rows = frame_rows(frames.0, &frames.1).map_err(|e| format!("its .eh_frame: {e}"))?;
-    Ok(Blob { segments, entry, info, info_segment, functions, frames, frame_rows })
+    Ok(Blob { segments, entry, info, debugger_dynamic, info_segment, functions, frames, frame_rows })
 }
 
 /// Of the FDEs of an `.eh_frame` at `at`: where the code begins, and where the FDE stands.

@@ -80,12 +80,43 @@ fn exported<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64)>> {
     Some(table.iter().filter(function).filter_map(named).collect())
 }
 
+/// Data in the dynamic symbol table: name, address, size, number of the section. Debuggers look there for what the C library says of threads.
+fn exported_data<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64, u16)>> {
+    let data: &'a [u8] = image.data;
+    let sections = FileHeader64::<LE>::parse(data).ok()?.sections(LE, data).ok()?;
+    let table = sections.symbols(LE, data, SHT_DYNSYM).ok()?;
+    let numbered = |s: &&Sym64<LE>| (1..0xff00).contains(&s.st_shndx(LE).0);
+    let object = |s: &&Sym64<LE>| s.st_type().0 == STT_OBJECT && numbered(s);
+    let named = |s: &Sym64<LE>| {
+        let name = s.name(LE, table.strings()).ok()?;
+        Some((name, Vaddr(s.st_value.get(LE)), s.st_size.get(LE), s.st_shndx(LE).0))
+    };
+    Some(table.iter().filter(object).filter_map(named).collect())
+}
+
 /// A symbol table.
 pub struct SymbolTable {
     /// Entries.
     pub table: Vec<u8>,
     /// Their names. None: nothing can be added to them.
     pub names: Option<Vec<u8>>,
+}
+
+/// Numbers of the sections of new code.
+pub struct SectionNumbers(Vec<(Vaddr, u64, u16)>);
+
+impl SectionNumbers {
+    /// Of sections: address, bytes, number.
+    pub fn new(sections: impl Iterator<Item = (Vaddr, u64, u16)>) -> SectionNumbers {
+        let mut all: Vec<_> = sections.collect();
+        all.sort_by_key(|s| s.0);
+        SectionNumbers(all)
+    }
+
+    /// Of the section at an address, or that which ends there or in front of it.
+    fn at(&self, va: Vaddr) -> u16 {
+        self.0[..self.0.partition_point(|s| s.0 <= va)].last().map_or(SHN_ABS.0, |s| s.2)
+    }
 }
 
 fn half(bytes: &[u8]) -> u16 {
@@ -97,7 +128,7 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 impl SymbolTable {
-    /// The functions that a stripped file exports, at old addresses and by all their names.
+    /// The functions that a stripped file exports, at old addresses and by all their names, and its data.
     pub fn of_exports(image: &Image, insns: &Insns) -> SymbolTable {
         let mut all = SymbolTable { table: vec![0; SYM_BYTES], names: Some(vec![0]) };
         let mut named = HashSet::new();
@@ -110,6 +141,9 @@ impl SymbolTable {
         }
         for f in image.functions.iter().filter(|f| !named.contains(&f.va) && insns.at(f.va).is_some()) {
             all.append(f.name.as_bytes(), STT_FUNC, 1, f.va, f.bytes);
+        }
+        for (name, va, bytes, section) in exported_data(image).unwrap_or_default() {
+            all.append(name, STT_OBJECT, section, va, bytes);
         }
         all
     }
@@ -163,13 +197,13 @@ impl SymbolTable {
 
     /// Moves the symbols of code, and adds those of cold code and, at `loaded`, where the dynamic loader enters the program, the one at which gdb
     /// looks for shared libraries in a program without PT_INTERP (`solib_break_names` in its `solib-svr4.c`): all initial libraries
-    /// are there. `new_text`: index of the section of new code, which that of cold code follows.
+    /// are there. `numbers`: of the sections of new code.
     pub fn relocate(
         &mut self,
         image: &Image,
         insns: &Insns,
         placed: &PlacedCode,
-        new_text: u16,
+        numbers: &SectionNumbers,
         loaded: Option<Vaddr>,
     ) {
         // One name for each function.
@@ -187,12 +221,13 @@ impl SymbolTable {
                     let name = u32::from_le_bytes([sym[0], sym[1], sym[2], sym[3]]);
                     cold.entry(value).or_insert((name, bytes));
                 }
-                sym[6..8].copy_from_slice(&new_text.to_le_bytes());
+                sym[6..8].copy_from_slice(&numbers.at(va).to_le_bytes());
                 sym[8..16].copy_from_slice(&va.0.to_le_bytes());
                 sym[16..24].copy_from_slice(&new_bytes.to_le_bytes());
             }
         }
         let begin = placed.code_va + u64::from(placed.cold_at);
+        let cold_number = numbers.at(begin);
         let mut named_from = placed.code_va + placed.code_bytes;
         for (va, (name, bytes)) in cold {
             let Some(first) = insns.at(va) else { continue };
@@ -200,17 +235,17 @@ impl SymbolTable {
             let name = self.names.as_deref().and_then(|names| names.get(name as usize..)).unwrap_or(&[]);
             let name = name.split(|b| *b == 0).next().unwrap_or(&[]).to_vec();
             if let Some((start, full_bytes)) = full_version(insns, placed, va, bytes) {
-                self.append(&full_name(&name), STT_FUNC, new_text, start, full_bytes);
+                self.append(&full_name(&name), STT_FUNC, numbers.at(start), start, full_bytes);
             }
             if let Some(range) = placed.cold(first, stop).filter(|r| r.start < r.end) {
                 // Who steps through the function's cold code steps over what it calls.
                 let mut from = range.start;
                 for shared in placed.shared(range.clone()).chain([range.end..range.end]) {
                     if from < shared.start {
-                        self.append(&cold_name(&name), STT_FUNC, new_text + 1, from, shared.start - from);
+                        self.append(&cold_name(&name), STT_FUNC, cold_number, from, shared.start - from);
                     }
                     if shared.start < shared.end {
-                        self.append(SHARED, STT_FUNC, new_text + 1, shared.start, shared.end - shared.start);
+                        self.append(SHARED, STT_FUNC, cold_number, shared.start, shared.end - shared.start);
                     }
                     from = shared.end;
                 }
@@ -219,10 +254,10 @@ impl SymbolTable {
         }
         // Of the procedure linkage table, say, and shared by all.
         if named_from < placed.code_va + placed.code_bytes && begin < named_from {
-            self.append(COLD, STT_FUNC, new_text + 1, begin, named_from - begin);
+            self.append(COLD, STT_FUNC, cold_number, begin, named_from - begin);
         }
         if let Some(va) = loaded {
-            self.append(b"_dl_debug_state", 0, new_text, va, 0);
+            self.append(b"_dl_debug_state", 0, numbers.at(va), va, 0);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::judge::old_code::{complete, leftover, springboards};
 use crate::judge::unwinding::cfi;
 use crate::judge::versions::pairs::{Version, Versions};
 use crate::judge::versions::rows::Needed;
-use crate::judge::versions::{flow, pairs, records, redirects, sequences};
+use crate::judge::versions::{flow, pairs, probes, records, redirects, sequences};
 use crate::sites::{find, site};
 use blizzard_contract::module_flags;
 
@@ -154,6 +154,7 @@ pub(crate) fn audit_against(
             records::judge(&m, v, &pairs, original.file(), &mut audit);
         }
     }
+    probes::judge(&m, &old, (original.map(Original::file), &pairs), versions.as_ref(), &mut audit);
     leftover::classify(&m, &text, &sites, &old, &tables.list, &pairs, &mut audit);
     padding(&m, &text, &sites, &returns, &pairs, &mut audit);
     cfi::compare(&m, (&text, &cold), &sites, &pairs, original, &mut audit);

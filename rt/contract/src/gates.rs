@@ -124,3 +124,129 @@ pub const GROUP_RANGES: usize = 16;
 pub const SYSCALL_SEQUENCE_BYTES: u64 = 7 + 7 + 2;
 
 const _: () = assert!(size_of::<VsibDesc>() == 16 && size_of::<GroupRange>() == 16);
+
+/// More instructions than there are behind any gate.
+const LONGEST: usize = 24;
+
+/// What comes next in the program for a stub that goes on at `at`, behind the call of a gate, with the stack at `rsp`: where, and with which rsp. `code`: the
+/// bytes at an address, `word`: what lies on the stack. What is not known is not skipped.
+///
+/// Source: `rewriter/SEQUENCES.md` (what stands behind the call of a gate).
+pub fn goes_on(mut at: u64, mut rsp: u64, code: impl Fn(u64) -> [u8; 12], word: impl Fn(u64) -> u64) -> (u64, u64) {
+    for _ in 0..LONGEST {
+        let instruction = code(at);
+        let (bytes, moved) = match instruction {
+            // jmp: behind the stub.
+            [0xe9, a, b, c, d, ..] => return ((at + 5).wrapping_add_signed(number([a, b, c, d])), rsp),
+            [0xeb, a, ..] => return ((at + 2).wrapping_add_signed((a as i8).into()), rsp),
+            // ret
+            [0xc2 | 0xc3, a, b, ..] => {
+                let arguments = if instruction[0] == 0xc2 { u16::from_le_bytes([a, b]) } else { 0 };
+                (at, rsp) = (word(rsp), rsp + 8 + u64::from(arguments));
+                continue;
+            }
+            // lea rsp, [rsp + n]; add rsp, n
+            [0x48, 0x8d, 0x64, 0x24, n, ..] => (5, (n as i8).into()),
+            [0x48, 0x8d, 0xa4, 0x24, a, b, c, d, ..] => (8, number([a, b, c, d])),
+            [0x48, 0x83, 0xc4, n, ..] => (4, (n as i8).into()),
+            // push, pop
+            [0x50..=0x57, ..] => (1, -8),
+            [0x41, 0x50..=0x57, ..] => (2, -8),
+            [0x58..=0x5f, ..] => (1, 8),
+            [0x41, 0x58..=0x5f, ..] => (2, 8),
+            // xchg [rsp], rax; lea s, [rip + n]; mov s, [rsp + n]
+            [0x48, 0x87, 0x04, 0x24, ..] => (4, 0),
+            [0x48 | 0x4c, 0x8d, m, ..] if m & 0xc7 == 0x05 => (7, 0),
+            [0x48 | 0x4c, 0x8b, m, 0x24, ..] if m & 0xc7 == 0x44 => (5, 0),
+            // clc; mov qword [n], none
+            [0xf8, ..] => (1, 0),
+            [0x48, 0xc7, 0x04, 0x25, ..] => (12, 0),
+            // Another gate.
+            [0xff, 0x14, 0x25, a, b, c, d, ..] => match popped(u32::from_le_bytes([a, b, c, d]).into()) {
+                Some(popped) => (7, popped),
+                None => break,
+            },
+            _ => break,
+        };
+        (at, rsp) = (at + bytes, rsp.wrapping_add_signed(moved));
+    }
+    (at, rsp)
+}
+
+fn number(bytes: [u8; 4]) -> i64 {
+    i32::from_le_bytes(bytes).into()
+}
+
+/// The bytes of arguments that the gate takes whose address stands at `slot`.
+fn popped(slot: u64) -> Option<i64> {
+    match slot {
+        GATE_MISS => Some(16),
+        GATE_STRING | GATE_VSIB | GATE_GROUP => Some(8),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUB: u64 = 0x1000;
+    const SHARED: u64 = 0x2000;
+    const STACK: u64 = 0x9000;
+    const JUMP: [u8; 5] = [0xe9, 0x10, 0, 0, 0];
+
+    /// Where a stub of these bytes goes on: from its first byte, and from where rsp is at first. `shared`: other code, `from`: which of both is first.
+    fn walked(stub: &[u8], shared: &[u8], from: u64) -> (i64, i64) {
+        let code = |at: u64| {
+            let (begin, bytes) = if at < SHARED { (STUB, stub) } else { (SHARED, shared) };
+            std::array::from_fn(|k| bytes.get((at - begin) as usize + k).copied().unwrap_or(0xcc))
+        };
+        // What has called the shared code.
+        let word = |at: u64| if at == STACK { STUB } else { 0 };
+        let (to, top) = goes_on(from, STACK, code, word);
+        (to.wrapping_sub(STUB) as i64, top.wrapping_sub(STACK) as i64)
+    }
+
+    fn of(stub: &[u8]) -> (i64, i64) {
+        walked(stub, &[], STUB)
+    }
+
+    const GIVE_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+
+    #[test]
+    fn stubs_lead_to_the_program() {
+        const NO_LIMIT: [u8; 12] = [0x48, 0xc7, 0x04, 0x25, 0, 0, 0, 0x10, 0xff, 0xff, 0xff, 0xff];
+        assert_eq!(of(&JUMP), (21, 0));
+        assert_eq!(of(&[0xeb, 0xfe]), (0, 0));
+        assert_eq!(of(&[&GIVE_BACK[..], &JUMP].concat()), (8 + 21, 128));
+        assert_eq!(of(&[&GIVE_BACK[..], &NO_LIMIT, &JUMP].concat()), (20 + 21, 128));
+        // What saves a register: pop rcx; pop r9.
+        assert_eq!(of(&[&[0x59, 0x41, 0x59][..], &JUMP].concat()), (3 + 21, 16));
+    }
+
+    #[test]
+    fn shared_code_leads_to_the_stub_that_has_called_it() {
+        assert_eq!(walked(&JUMP, &[0xc2, 0x80, 0], SHARED), (21, 8 + 128));
+        assert_eq!(walked(&JUMP, &[0x59, 0xc3], SHARED), (-(STUB as i64), 8 + 8), "the word behind");
+    }
+
+    #[test]
+    fn a_stub_may_call_a_second_gate() {
+        // lea rsp, [rsp - 128]; lea rdx, [rip]; push rdx; call [GATE_GROUP]; lea rsp, [rsp + 128].
+        let slot = (GATE_GROUP as u32).to_le_bytes();
+        let parts: [&[u8]; 5] = [
+            &[0x48, 0x8d, 0x64, 0x24, 0x80, 0x48, 0x8d, 0x15, 0, 0, 0, 0, 0x52],
+            &[0xff, 0x14, 0x25],
+            &slot,
+            &GIVE_BACK,
+            &JUMP,
+        ];
+        assert_eq!(of(&parts.concat()), (28 + 21, 0));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_skipped() {
+        assert_eq!(of(&[0x0f, 0x05]), (0, 0));
+        assert_eq!(of(&[0xf8, 0xff, 0x14, 0x25, 0, 0, 0, 0]), (1, 0));
+    }
+}

@@ -7,6 +7,9 @@
 pub const MODULE_MAGIC: u64 = u64::from_le_bytes(*b"BLZMODI5");
 /// Name of the symbol in the runtime blob whose storage the rewriter fills with a [`ModuleInfo`].
 pub const MODULE_INFO_SYMBOL: &str = "blizzard_module_info";
+/// Symbol of the runtime's dynamic section for debuggers, of [`DEBUGGER_DYNAMIC_BYTES`]: it leads to a list of the files that are mapped.
+pub const DEBUGGER_DYNAMIC_SYMBOL: &str = "blizzard_debugger_dynamic";
+pub const DEBUGGER_DYNAMIC_BYTES: u64 = 32;
 /// Name of the runtime blob's entry point.
 pub const RT_ENTRY_SYMBOL: &str = "_start";
 /// Name of the output section that marks a rewritten file (its contents: a copy of the [`ModuleInfo`]).

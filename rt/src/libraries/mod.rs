@@ -4,6 +4,8 @@ pub mod block_counters;
 
 pub mod modules;
 
+pub mod debugger_list;
+
 pub mod places;
 
 pub mod closure;

@@ -23,6 +23,7 @@ use crate::libraries::closure::file_kind::FileKind;
 use crate::libraries::closure::paths;
 use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
+use crate::libraries::debugger_list;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
 use crate::process::own_stack;
@@ -145,6 +146,8 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     }
     let (start, bytes) = initial.program_span(info.phdr_va.wrapping_add(bias), info.phdr_count, bias);
     add_module(&info, bias, start, bytes, b"");
+    // SAFETY: the kernel has mapped the program, its headers included.
+    unsafe { debugger_list::begin(info.phdr_va.wrapping_add(bias), info.phdr_count, bias) };
     let (interp_base, target) = if info.interp_va == 0 {
         (0, info.entry_va.wrapping_add(bias))
     } else {
@@ -208,8 +211,11 @@ fn load_interpreter(path: &CStr) -> (u64, u64) {
         Ok(loaded) => loaded,
         Err(e) => give_up(format_args!("cannot load the dynamic loader {path:?}: {e}")),
     };
-    if let FileKind::Rewritten { info, low, bytes } = file_kind::kind_of(file.0) {
-        paths::path_of(file.0, |path| add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path));
+    if let FileKind::Rewritten { info, low, bytes, dynamic } = file_kind::kind_of(file.0) {
+        paths::path_of(file.0, |path| {
+            add_module(&info, loaded.base, loaded.base.wrapping_add(low), bytes, path);
+            debugger_list::add(loaded.base, dynamic, path);
+        });
         loading::set_loader(path, info.code_va.wrapping_add(loaded.base), info.code_bytes);
     }
     (loaded.base, loaded.entry)

@@ -3,9 +3,9 @@
 # SIGSYS and signal 33 are the runtime's. So are the SIGILL and SIGTRAP of trap bytes: SIGILL in a process that gdb has started; but gdb told to pass SIGTRAP
 # on would pass on those of its own breakpoints, too.
 #
-# A rewritten program's libraries are known to the dynamic loader, and so to gdb, by the names of the originals, whose symbols and frames are
+# A rewritten program's libraries are known to the dynamic loader, and so to gdbserver, by the names of the originals, whose symbols and frames are
 # not those of the code that runs. When libraries are loaded, and at each stop, this looks which files are really mapped, and gives gdb a folder to take as the
-# system's root in which the names lead to them.
+# system's root in which the names lead to them. A gdb without gdbserver finds the runtime's list of what is mapped, and needs no such folder.
 
 python
 import gdb
@@ -82,6 +82,10 @@ class RewrittenLibraries:
             return
         names, mapped = list(self.names()), self.mapped()
         if self.folder is None:
+            paths = set(mapped.values())
+            if all(os.path.realpath(name) in paths for name in names if self.real(name) in mapped):
+                # The runtime's list has the names of the rewritten files.
+                return
             if not any(self.real(name) in mapped for name in names):
                 return
             if self.given is None:

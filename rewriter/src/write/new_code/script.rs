@@ -17,6 +17,8 @@ use crate::graph::cfg::Cfg;
 use crate::insert::code::FunctionAlignment;
 use crate::plan::checks::{CheckPlan, Planned};
 use crate::plan::decision::{Decision, Number};
+use crate::read::image::Image;
+use crate::write::new_code::linkage;
 use iced_x86::{Instruction, Register};
 
 /// How an instruction is emitted.
@@ -120,7 +122,7 @@ pub struct Script {
     pub decisions: Vec<Decision>,
     /// By instruction.
     pub checks: Vec<Planned>,
-    /// Where each function goes.
+    /// Where each function goes, and each entry of a linkage table.
     pub places: Vec<(InsnId, FunctionAlignment)>,
     /// Loads of jump tables, with the tables' indices; sorted.
     pub loads: Vec<(InsnId, u32)>,
@@ -131,7 +133,7 @@ pub struct Script {
 impl Script {
     /// Writes it.
     pub fn write(input: &ScriptInput, plan: &mut CheckPlan) -> Script {
-        let ScriptInput { insns, cfg, facts, options, .. } = *input;
+        let ScriptInput { image, insns, cfg, facts, options, .. } = *input;
         let mut loads: Vec<(InsnId, u32)> = cfg.tables.iter().enumerate().map(|(i, t)| (t.load, i as u32)).collect();
         loads.sort();
         // Jumps that share a load share its table.
@@ -142,7 +144,7 @@ impl Script {
             cues: Vec::new(),
             decisions: plan.decisions.distinct.clone(),
             checks: std::mem::take(&mut plan.checks),
-            places: places(insns, cfg),
+            places: places(image, insns, cfg),
             loads: Vec::new(),
             lengths: Vec::new(),
         };
@@ -250,6 +252,7 @@ pub fn parts(cued: Vec<u64>, moved: Vec<u64>, cues: Pieces<Cue>) -> impl Iterato
 /// Everything the [`Script`] is written from.
 #[derive(Clone, Copy)]
 pub struct ScriptInput<'x> {
+    pub image: &'x Image<'x>,
     pub insns: &'x Insns,
     pub cfg: &'x Cfg,
     pub facts: &'x Facts,
@@ -259,8 +262,8 @@ pub struct ScriptInput<'x> {
     pub options: &'x Options,
 }
 
-/// Where each function goes.
-pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, FunctionAlignment)> {
+/// Where each function goes, and each entry of a linkage table.
+pub(super) fn places(image: &Image, insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, FunctionAlignment)> {
     let mut heads = cfg.ids().filter(|b| cfg.loop_head[b.ix()]).map(|b| cfg.blocks[b.ix()].first).peekable();
     let ends = insns.starts.iter().skip(1).copied().chain([InsnId(insns.len() as u32)]);
     let place = |(&start, end): (&InsnId, InsnId)| {
@@ -270,5 +273,9 @@ pub(super) fn places(insns: &Insns, cfg: &Cfg) -> Vec<(InsnId, FunctionAlignment
         }
         (start, if has_loop { FunctionAlignment::like(insns.va(start)) } else { FunctionAlignment::ALIGNED })
     };
-    insns.starts.iter().zip(ends).map(place).collect()
+    let mut places: Vec<_> = insns.starts.iter().zip(ends).map(place).collect();
+    places.extend(linkage::entries(image, insns).into_iter().map(|entry| (entry, FunctionAlignment::ALIGNED)));
+    places.sort_by_key(|place| place.0);
+    places.dedup_by_key(|place| place.0);
+    places
 }

@@ -148,7 +148,12 @@ fn verify_and_inspect_report() {
     assert!(json["checked"]["loads"].as_u64().unwrap() > 0, "{out}");
     fs::write(bench.at("x.c"), "int x;\n").unwrap();
     let (_, err, status) = bench.run(&["verify", "out", "--original", "x.c"]);
-    assert!(status == 1 && err.starts_with("blizzard: error: x.c: not a 64-bit ELF file"), "{err}");
+    assert_eq!(err, "blizzard: error: x.c: is not an ELF file\n  help: name the file that was rewritten\n");
+    assert_eq!(status, 1);
+    let (_, err, status) = bench.run(&["verify", "x.c"]);
+    let expected =
+        "blizzard: error: x.c: is not an ELF file\n  help: `blizzard verify` audits the output of `blizzard rewrite`\n";
+    assert_eq!((err.as_str(), status), (expected, 1));
 }
 
 fn decisions_are_told_of_each_access_with_the_sums_of_the_rewrite() {

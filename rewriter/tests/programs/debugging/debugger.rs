@@ -6,7 +6,7 @@ use blizzard_test_harness::tool;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 blizzard_test_harness::module! {
@@ -17,6 +17,9 @@ blizzard_test_harness::module! {
     a_port_for_a_debugger_is_of_this_host_alone,
     a_debugger_that_connects_meets_breakpoints_in_libraries: ["as printed", "bare"],
     a_debugger_survives_libraries_of_cplusplus,
+    steps_lead_into_functions_of_libraries: ["lazy", "now", "ibt", "fixed"],
+    exceptions_are_caught: ["tests", "guard"],
+    a_debugger_that_is_told_nothing_knows_the_libraries: ["run", "attached"],
     an_old_address_leads_to_new_code,
     a_debugger_sees_nothing_of_what_a_run_learns,
 }
@@ -158,7 +161,7 @@ fn a_debugger_that_is_ended_leaves_no_folder(signal: &str) {
     fs::create_dir(&temporary).unwrap();
     let mut command = program.blizzard();
     command.env("TMPDIR", &temporary).args(["run", "-n", "2", "--gdb", "1"]);
-    for line in ["break prog.c:25", "run", "shell ls $TMPDIR/*", "echo here\\n"] {
+    for line in ["break prog.c:25", "run", "shell ls $TMPDIR", "echo here\\n"] {
         command.args(["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]);
     }
     command.args(["--gdb-arg=-nx", "--", "./prog"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -166,7 +169,7 @@ fn a_debugger_that_is_ended_leaves_no_folder(signal: &str) {
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
     let shown: Vec<String> = lines.by_ref().take_while(|line| line != "here").collect();
     // There was something to remove.
-    assert!(shown.iter().any(|line| line == "lib" || line == "usr"), "{shown:?}");
+    assert!(shown.iter().any(|line| line.starts_with("blizzard-gdb-")), "{shown:?}");
     assert!(send_signal(signal, run.id()));
     lines.for_each(drop);
     assert!(!run.wait().unwrap().success());
@@ -346,6 +349,140 @@ fn a_debugger_survives_libraries_of_cplusplus() {
             assert!(out.contains(says) && status == 0, "no {says:?}: {out}{err}");
         }
     }
+}
+
+/// `step` went over the call: gdb knows linkage tables by their sections, and by the symbols that it makes of these.
+fn steps_lead_into_functions_of_libraries(how: &str) {
+    tool("gdb");
+    let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+    fs::write(program.folder.path().join("own.c"), LIBRARY.trim_start().replace("sleep(1);", "")).unwrap();
+    let main = "#include <stdio.h>\nint twice(int x);\nint main(void) {\n    int sum = twice(20);\n    sum += twice(1);\n    \
+                printf(\"%d\\n\", sum);\n    return 0;\n}\n";
+    fs::write(program.folder.path().join("prog.c"), main).unwrap();
+    let mut cc = tool("cc");
+    cc.args(["-g", "-O0", "-shared", "-fPIC", "own.c", "-o", "libown.so"]);
+    assert!(cc.current_dir(&program.folder).status().unwrap().success());
+    let options: &[&str] = match how {
+        "lazy" => &["-Wl,-z,lazy"],
+        "now" => &["-Wl,-z,now"],
+        "ibt" => &["-fcf-protection", "-Wl,-z,lazy,-z,ibtplt"],
+        _ => &["-no-pie", "-Wl,-z,lazy"],
+    };
+    program.compile("prog", &[&["-O0", "-L.", "-lown", "-Wl,-rpath,$ORIGIN"], options].concat());
+    let session = [
+        ("break main", "Breakpoint 1 at"),
+        ("run", "main () at prog.c:4"),
+        ("step", "twice (x=20) at own.c:"),
+        ("finish", "Value returned is $1 = 40"),
+        ("next", "5\t    sum += twice(1);"),
+        ("step", "twice (x=1) at own.c:"),
+        ("backtrace", "in main () at prog.c:5"),
+        ("finish", "Value returned is $2 = 2"),
+        ("next", "6\t    printf("),
+        ("step", "7\t    return 0;"),
+        ("continue", "exited normally"),
+    ];
+    let mut command = program.blizzard();
+    command.args(["run", "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+    command.args(session.iter().flat_map(|(line, _)| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
+    let (out, err, _) = finished(command.args(["--", "./prog"]).output().unwrap());
+    let mut rest = out.as_str();
+    for (line, says) in session {
+        let at = rest.find(says);
+        rest = &rest[at.unwrap_or_else(|| panic!("{how}, {line}: no {says:?}: {out}{err}"))..];
+    }
+    let rewritten = program.blizzard().args(["rewrite", "./prog"]).output().unwrap();
+    assert!(rewritten.status.success(), "{rewritten:?}");
+    let shown = tool("objdump").current_dir(&program.folder).args(["-d", "prog.blz"]).output().unwrap();
+    let shown = said(&shown);
+    assert!(shown.contains("<twice@plt>:\n") && shown.contains("<printf@plt>:\n"), "{how}: {shown}");
+}
+
+/// A probe of the C++ library was at its old address.
+fn exceptions_are_caught(access: &str) {
+    tool("gdb");
+    let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+    let source = "#include <stdexcept>\nstatic int failing(int n) {\n    if (n > 1) throw std::runtime_error(\"thrown\");\n    return n;\n\
+                  }\nint main() {\n    int sum = failing(1);\n    try {\n        sum += failing(2);\n    } catch (const std::exception &) {\n        \
+                  sum += 5;\n    }\n    return sum != 6;\n}\n";
+    fs::write(program.folder.path().join("prog.cc"), source).unwrap();
+    let built = tool("g++").current_dir(&program.folder).args(["-g", "-O0", "prog.cc", "-o", "prog"]).status().unwrap();
+    assert!(built.success());
+    let session = [
+        ("catch throw", "Catchpoint 1 (throw)"),
+        ("catch catch", "Catchpoint 2 (catch)"),
+        ("run", " (exception thrown)"),
+        ("backtrace", "failing (n=2) at prog.cc:3"),
+        ("info probes stap libstdcxx throw", "libstdc++.so.6"),
+        ("continue", " (exception caught)"),
+        ("backtrace", "main () at prog.cc:10"),
+        ("continue", "exited normally"),
+    ];
+    let mut command = program.blizzard();
+    command.args(["run", "--access", access, "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+    command.args(session.iter().flat_map(|(line, _)| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
+    let (out, err, _) = finished(command.args(["--", "./prog"]).output().unwrap());
+    let mut rest = out.as_str();
+    for (line, says) in session {
+        let at = rest.find(says);
+        rest = &rest[at.unwrap_or_else(|| panic!("{access}, {line}: no {says:?}: {out}{err}"))..];
+    }
+}
+
+/// Rewritten libraries were the originals to it: no function of them had a name, and no calls were found behind them.
+fn a_debugger_that_is_told_nothing_knows_the_libraries(how: &str) {
+    tool("gdb");
+    let program = SharedProgram { folder: tempfile::tempdir().unwrap() };
+    let own = "#include <stdlib.h>\nstatic int order(const void *a, const void *b) {\n    return *(const int *)a - *(const int *)b;\n}\nint \
+               sorted(int n) {\n    int list[] = {3, n, 1};\n    qsort(list, 3, sizeof *list, order);\n    return list[0];\n}\n";
+    fs::write(program.folder.path().join("own.c"), own).unwrap();
+    let main = "#include <unistd.h>\nint sorted(int n);\nint main(int argc, char **argv) {\n    if (argc > 1) {\n        write(1, \"up\\n\", 3);\n        \
+                char c;\n        read(0, &c, 1);\n    }\n    return sorted(2) != 1;\n}\n";
+    fs::write(program.folder.path().join("prog.c"), main).unwrap();
+    let mut cc = tool("cc");
+    cc.args(["-g", "-O0", "-shared", "-fPIC", "own.c", "-o", "libown.so"]);
+    assert!(cc.current_dir(&program.folder).status().unwrap().success());
+    program.compile("prog", &["-w", "-O0", "-L.", "-lown", "-Wl,-rpath,$ORIGIN"]);
+    assert!(program.blizzard().args(["rewrite", "./prog"]).status().unwrap().success());
+    let mut gdb = tool("gdb");
+    gdb.current_dir(&program.folder).args(["-nx", "-batch"]);
+    let lines = |gdb: &mut Command, lines: &[&str]| {
+        gdb.args(lines.iter().flat_map(|line| ["-ex", line]));
+    };
+    // The runtime's own signals, as any debugger must be told.
+    lines(&mut gdb, &["handle SIGILL SIG33 SIGSYS nostop noprint pass"]);
+    let seen = if how == "run" {
+        lines(&mut gdb, &["break main", "run", "break order", "continue", "backtrace", "delete", "continue"]);
+        said(&gdb.arg("./prog.blz").output().unwrap())
+    } else {
+        let mut node = Command::new(program.folder.path().join("prog.blz"));
+        let mut node = node.arg("waits").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(node.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        // Whether it reads already, nobody says; it is in the library soon.
+        let waits = || fs::read_to_string(format!("/proc/{}/syscall", node.id())).unwrap_or_default().starts_with("0 ");
+        while !waits() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        lines(&mut gdb, &["backtrace", "break order", "detach"]);
+        let seen = said(&gdb.args(["-p", &node.id().to_string()]).output().unwrap());
+        drop(node.stdin.take());
+        assert!(node.wait().unwrap().success());
+        assert!(seen.contains(" read () from "), "{seen}");
+        seen
+    };
+    let frames: &[&str] = match how {
+        "run" => {
+            &["order (a=", " in qsort_r () from ", " in sorted (n=2) at own.c:7", "main (argc=1", "exited normally"]
+        }
+        _ => &[" main (argc=2", "own.c, line 3"],
+    };
+    let mut rest = seen.as_str();
+    for says in frames {
+        let at = rest.find(says);
+        rest = &rest[at.unwrap_or_else(|| panic!("{how}: no {says:?}: {seen}"))..];
+    }
+    assert!(!seen.contains("warning"), "{seen}");
 }
 
 /// Where a label is computed leads nowhere that Blizzard knows: its old address has a trap byte.

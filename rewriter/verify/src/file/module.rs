@@ -16,6 +16,10 @@ use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionFlags, elf};
 use std::ops::Range;
 
+/// The sections of hot and of cold code.
+const TEXT: &str = ".blizzard.text";
+const COLD: &str = ".blizzard.cold";
+
 /// A section with its contents.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
@@ -144,11 +148,17 @@ fn mapped_sections<'a>(
         // What the header says of the place in the file is not asked.
         let in_file = s.kind() != object::SectionKind::UninitializedData && s.file_range().is_some();
         let bytes = if in_file { usize::try_from(s.size()).unwrap_or(usize::MAX) } else { 0 };
+        let (name, exec) = (s.name().unwrap_or("?"), has(elf::SHF_EXECINSTR));
         sections.push(Section {
-            name: s.name().unwrap_or("?").to_string(),
+            // That which the input has, unless that of the new frames is told from it by its name.
+            name: name
+                .strip_prefix(".blizzard.old")
+                .filter(|old| exec || *old == ".dynamic")
+                .unwrap_or(name)
+                .to_string(),
             va: s.address(),
             data: mapped(s.address(), bytes).unwrap_or(&[]),
-            exec: has(elf::SHF_EXECINSTR),
+            exec,
         });
     }
     sections
@@ -219,6 +229,9 @@ impl<'a> Module<'a> {
     /// # Errors
     /// The file is no ELF file for x86-64, or has no `.blizzard.info`.
     pub fn read(file: &'a [u8], name: &str) -> Result<Module<'a>> {
+        if !file.starts_with(&elf::ELFMAG) {
+            return Err(missing(name, "is not an ELF file"));
+        }
         let elf =
             ElfFile64::<Endianness>::parse(file).map_err(|e| missing(name, "not a 64-bit ELF file").because(e))?;
         let header = elf.elf_header();
@@ -238,17 +251,13 @@ impl<'a> Module<'a> {
         let loader = loader.and_then(|bytes| mapped(info.phdr_va, bytes)).map(memory::phdrs);
         let loader = loader.ok_or_else(|| missing(name, "the loader's program headers are not in the file"))?;
         let mut sections = mapped_sections(&elf, &mapped);
-        if sections.iter().all(Section::is_added) {
+        if sections.iter().all(|s| s.is_added() || is_new_code(s, &info)) {
             sections.extend(unnamed_code(file, &kernel, &info));
         }
-        let find = |n: &str| sections.iter().find(|s| s.name == n).cloned();
-        let text = find(".blizzard.text").ok_or_else(|| missing(name, "it has no .blizzard.text"))?;
-        let cold = find(".blizzard.cold").unwrap_or(Section {
-            name: ".blizzard.cold".into(),
-            va: text.va + text.data.len() as u64,
-            data: &[],
-            exec: true,
-        });
+        let cold = sections.iter().find(|s| s.name == COLD).cloned();
+        let text = new_text(&sections, &info, &mapped).ok_or_else(|| missing(name, "it has no .blizzard.text"))?;
+        let cold =
+            cold.unwrap_or(Section { name: COLD.into(), va: text.va + text.data.len() as u64, data: &[], exec: true });
         let endian = elf.endian();
         let load = |p: &&Phdr| p.kind == memory::PT_LOAD;
         let segment = |p: &Phdr| Segment { va: p.va, file_off: p.off, file_bytes: p.file, flags: p.flags };
@@ -260,7 +269,7 @@ impl<'a> Module<'a> {
         let in_code = |va: u64| va.wrapping_sub(text.va) < text.data.len() as u64;
         let symbols = defined_symbols(&elf, |va, _| in_code(va));
         let is_old = |va: u64| {
-            let old = sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"));
+            let old = sections.iter().filter(|s| is_old_code(s, &info));
             old.clone().any(|s| va.wrapping_sub(s.va) < s.data.len() as u64)
         };
         let left = defined_symbols(&elf, |va, name| is_old(va) && name.is_some_and(|name| !name.is_empty()));
@@ -347,7 +356,7 @@ impl<'a> Module<'a> {
 
     /// Sections with old code: executable ones that are not part of what the rewriter added.
     pub fn old_code(&self) -> impl Iterator<Item = &Section<'a>> {
-        self.sections.iter().filter(|s| s.exec && !s.name.starts_with(".blizzard"))
+        self.sections.iter().filter(|s| is_old_code(s, &self.info))
     }
 
     /// Reads claims and regions.
@@ -653,6 +662,32 @@ impl<'a> Module<'a> {
         self.functions.sort_unstable();
         self.parts.sort_unstable();
     }
+}
+
+/// Whether a section describes a part of the new code.
+fn is_new_code(s: &Section, info: &ModuleInfo) -> bool {
+    s.exec && s.va.wrapping_sub(info.code_va) < info.code_bytes
+}
+
+/// An executable one that is no part of what the rewriter added.
+fn is_old_code(s: &Section, info: &ModuleInfo) -> bool {
+    s.exec && !is_new_code(s, info) && !s.name.starts_with(".blizzard")
+}
+
+/// The hot code: from the first section of new code to the last. The linkage table has a section of its own in between, with the name that debuggers know.
+fn new_text<'a>(
+    sections: &[Section<'a>],
+    info: &ModuleInfo,
+    mapped: &impl Fn(u64, usize) -> Option<&'a [u8]>,
+) -> Option<Section<'a>> {
+    let named = sections.iter().find(|s| s.name == TEXT)?;
+    let parts = || sections.iter().filter(|s| is_new_code(s, info) && s.name != COLD);
+    let whole = || {
+        let va = parts().map(|s| s.va.wrapping_sub(info.code_va)).min()?.wrapping_add(info.code_va);
+        let bytes = parts().map(|s| s.va.wrapping_sub(va).wrapping_add(s.data.len() as u64)).max()?;
+        Some(Section { name: TEXT.into(), va, data: mapped(va, usize::try_from(bytes).ok()?)?, exec: true })
+    };
+    Some(whole().unwrap_or_else(|| named.clone()))
 }
 
 /// The executable segments of a file without section headers.

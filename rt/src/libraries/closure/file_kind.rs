@@ -2,7 +2,7 @@
 //!
 //! Source: ELF gABI chapter 5.
 
-use crate::kernel::elf::{Ehdr, PT_LOAD, Phdr};
+use crate::kernel::elf::{Ehdr, PT_DYNAMIC, PT_LOAD, Phdr};
 use crate::kernel::sys;
 use blizzard_contract::{self as contract, ModuleInfo};
 
@@ -19,8 +19,8 @@ pub enum FileKind {
     Other,
     /// A shared object, not rewritten.
     Original,
-    /// Rewritten: its description, its lowest page's link-time address, and its bytes in memory.
-    Rewritten { info: ModuleInfo, low: u64, bytes: u64 },
+    /// Rewritten: its description, its lowest page's link-time address, its bytes in memory, and the link-time address of its dynamic section.
+    Rewritten { info: ModuleInfo, low: u64, bytes: u64, dynamic: u64 },
 }
 
 /// How many program headers are read with one call: a start-up reads those of each library several times.
@@ -35,7 +35,7 @@ pub fn kind_of(fd: i32) -> FileKind {
     if !ehdr.is_shared_object() {
         return FileKind::Other;
     }
-    let (mut low, mut end, mut info) = (u64::MAX, 0, None);
+    let (mut low, mut end, mut info, mut dynamic) = (u64::MAX, 0, None, 0);
     let count = usize::from(ehdr.phnum).min(MAX_PHDRS);
     let mut headers = [Phdr::ZERO; PHDRS_AT_ONCE];
     for first in (0..count).step_by(PHDRS_AT_ONCE) {
@@ -49,6 +49,8 @@ pub fn kind_of(fd: i32) -> FileKind {
             if p.p_type == contract::PT_BLIZZARD {
                 // SAFETY: integers only.
                 info = unsafe { read_at::<[u64; ModuleInfo::WORDS]>(fd, p.offset) }.map(ModuleInfo::from_words);
+            } else if p.p_type == PT_DYNAMIC {
+                dynamic = p.vaddr;
             } else if p.p_type == PT_LOAD {
                 low = low.min(p.vaddr & !(PAGE_BYTES - 1));
                 end = end.max(p.vaddr.saturating_add(p.memsz));
@@ -57,7 +59,7 @@ pub fn kind_of(fd: i32) -> FileKind {
     }
     match info {
         Some(info) if info.magic == contract::MODULE_MAGIC && low < end => {
-            FileKind::Rewritten { info, low, bytes: (end - low).next_multiple_of(PAGE_BYTES) }
+            FileKind::Rewritten { info, low, bytes: (end - low).next_multiple_of(PAGE_BYTES), dynamic }
         }
         _ => FileKind::Original,
     }

@@ -23,6 +23,7 @@ use crate::libraries::closure::paths;
 use crate::libraries::closure::paths::Fd;
 use crate::libraries::closure::redirect;
 use crate::libraries::closure::source;
+use crate::libraries::debugger_list;
 use crate::libraries::modules::{MODULES, ModulesFull};
 use crate::memory::access_control::program::{self, UNTESTED_FAULTS, runtime_address};
 use crate::process::process;
@@ -194,7 +195,7 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
     // The loader maps the whole span of a file at once, first. A program that maps a file to read it maps another length; taken for a
     // module, it would displace those that lie behind it.
     let spans = |bytes: u64| args[1].next_multiple_of(PAGE_BYTES) == bytes;
-    if let (FileKind::Rewritten { info, low, bytes }, true, 0..) = (kind, first, at)
+    if let (FileKind::Rewritten { info, low, bytes, dynamic }, true, 0..) = (kind, first, at)
         && spans(bytes)
     {
         let start = at as u64;
@@ -206,6 +207,7 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
                 crate::libraries::modules::MAX_MODULES
             ));
         }
+        paths::path_of(args[4] as i32, |path| debugger_list::add(start.wrapping_sub(low), dynamic, path));
         owner::require_own_limits();
         if info.blocks_va != 0 {
             expect_counters(args[4] as i32, &info, start.wrapping_sub(low));

@@ -48,6 +48,9 @@ impl<'a> Original<'a> {
     /// # Errors
     /// It is no ELF file for x86-64.
     pub fn read(file: &'a [u8], name: &str) -> Result<Original<'a>> {
+        if !file.starts_with(&elf::ELFMAG) {
+            return Err(Error::new(format!("{name}: is not an ELF file")).help("name the file that was rewritten"));
+        }
         let bad = |e: object::read::Error| Error::new(format!("{name}: not a 64-bit ELF file")).because(e);
         let elf = ElfFile64::<Endianness>::parse(file).map_err(bad)?;
         let endian = elf.endian();

@@ -5,6 +5,7 @@
 
 pub(crate) mod flow;
 pub(crate) mod pairs;
+pub(crate) mod probes;
 pub(crate) mod records;
 pub(crate) mod redirects;
 pub(crate) mod rows;

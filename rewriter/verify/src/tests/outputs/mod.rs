@@ -4,6 +4,7 @@ mod bounds;
 mod complete;
 mod file;
 mod planted;
+mod probes;
 mod single_bytes;
 pub mod systematic;
 pub mod unwinding;

@@ -85,7 +85,8 @@ fn shim(folder: &Path) -> PathBuf {
 fn on_two_nodes(folder: &TempDir, interpreter: &Path, options: &[&str], script: &str) -> Outcome {
     let (file, stats) = (folder.path().join("script"), folder.path().join("stats.json"));
     fs::write(&file, script).unwrap();
-    let mut command = tool::blizzard(&["run", "-n", "2", "--access", "guard", "--stats", stats.to_str().unwrap(), "--"]);
+    let mut command =
+        tool::blizzard(&["run", "-n", "2", "--access", "guard", "--stats", stats.to_str().unwrap(), "--"]);
     command.arg(interpreter).args(options).arg(&file).arg(shim(folder.path()));
     let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
     let stats: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();

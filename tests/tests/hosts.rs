@@ -15,13 +15,13 @@ tests! {
     programs_give_the_same_answers_on_two_and_three_hosts,
     nodes_know_their_host_and_lines_are_whole,
     input_goes_to_node_0_and_statistics_come_from_all,
+    a_barrier_costs_a_message_to_each_host_and_one_back,
     bundles_are_sent_as_they_are,
     what_each_host_learns_comes_back,
     a_debugger_meets_a_node_of_another_host,
     stress_finds_all_in_order_on_two_three_and_four_hosts,
     bench_measures_two_hosts_next_to_tcp,
     litmus_programs_are_in_order_on_two_three_and_four_hosts,
-    a_barrier_costs_a_message_to_each_host_and_one_back,
     bulk_data_arrives_on_another_host,
     rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
@@ -285,6 +285,10 @@ fn bench_measures_two_hosts_next_to_tcp() {
             let least = if what == "am" || what == "false-sharing" { 0.0 } else { 1000.0 };
             assert!(figure["median_ns"].as_f64().unwrap() > least && figure["ratio_at_most"].is_null(), "{figure:#}");
         }
+    }
+    assert_nothing_is_left(&network);
+}
+
 /// What more barriers add to what hosts send and get, to the message.
 fn a_barrier_costs_a_message_to_each_host_and_one_back() {
     let network = Network::with_ucx(3);

@@ -39,7 +39,7 @@ impl Error {
 
     /// Adds a `caused by:` line. Names of temporary files (`tempfile`: `… at path "…"`) say nothing to users.
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
-        let mut cause = cause.to_string();
+        let mut cause = plain(cause);
         if let Some(end) = cause.find(" at path \"") {
             cause.truncate(end);
         }
@@ -52,6 +52,20 @@ impl Error {
         self.help = Some(help.into());
         self
     }
+}
+
+/// A text of the system's errors without their numbers, as Rust writes them (`… (os error 2)`): the words say the same.
+pub fn plain(text: impl fmt::Display) -> String {
+    let text = text.to_string();
+    let mut parts = text.split(" (os error ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')').filter(|(number, _)| number.bytes().all(|b| b.is_ascii_digit())) {
+            Some((_, behind)) => out += behind,
+            None => out = [&out, " (os error ", part].concat(),
+        }
+    }
+    out
 }
 
 impl fmt::Display for Error {
@@ -78,6 +92,18 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_have_no_numbers() {
+        let missing = std::io::Error::from_raw_os_error(2);
+        assert_eq!(plain(&missing), "No such file or directory");
+        assert_eq!(
+            plain(format!("a: {missing}; b: {missing}: c")),
+            "a: No such file or directory; b: No such file or directory: c"
+        );
+        assert_eq!(plain("stays (os error or not) (os error 2"), "stays (os error or not) (os error 2");
+        assert_eq!(Error::new("what").because(missing).causes, ["No such file or directory"]);
+    }
 
     #[test]
     fn a_message_shows_some_refusals_and_counts_the_others() {

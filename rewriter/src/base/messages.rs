@@ -3,6 +3,7 @@
 //! Input: texts, and how much the user wants to read (`-q`, `-v`, `--color`). Output: lines on standard error that begin with `blizzard: `.
 //! **Invariant**: whoever reads there or not, the exit status says the same.
 
+use crate::base::error::plain;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -64,8 +65,9 @@ fn is_shown(level: Level) -> bool {
     LEVEL.load(Ordering::Relaxed) >= level as u8
 }
 
-/// Writes a line to standard error, `blizzard: ` in front.
+/// Writes a line to standard error, `blizzard: ` in front, without the numbers of the system's errors.
 pub fn tell(text: &str) {
+    let text = plain(text);
     // In one piece: lines of several processes stay whole.
     let _ = std::io::stderr().write_all(format!("blizzard: {}\n", text.trim_end_matches('\n')).as_bytes());
 }

@@ -2,7 +2,7 @@
 //!
 //! Input: the machine. Output: a line for each thing; the exit status is 1 if runs cannot work. **Invariant**: nothing is changed, and nothing is left behind.
 
-use crate::base::error::Result;
+use crate::base::error::{Result, plain};
 use crate::base::limits;
 use crate::cli::shared::compiler::Compiler;
 use crate::cli::shared::print::print;
@@ -92,7 +92,7 @@ impl DoctorCommand {
             (0, notes) => format!("runs work here; notes: {notes}\n"),
             (broken, _) => format!("runs do not work here: {broken} of {} checks failed\n", all.len()),
         };
-        print(&text)?;
+        print(&plain(&text))?;
         Ok(if count(Verdict::Bad) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -6,6 +6,7 @@
 //! **Invariants**: nodes begin when all hosts have heard each other; the first failure ends the run on all hosts; a host that does not answer ends it, too, with its name.
 
 use crate::base::error::{Error, Result};
+use crate::base::messages;
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::frames::{self, Carried, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
@@ -273,7 +274,7 @@ impl Run {
                         (self.remotes[host].stage, self.remotes[host].address) = (Stage::Ready, address);
                     }
                     News::Frame(ToLauncher::Connected) => self.remotes[host].stage = Stage::Connected,
-                    News::Frame(ToLauncher::Note(note)) => eprintln!("blizzard: warning: {note}"),
+                    News::Frame(ToLauncher::Note(note)) => messages::warning(&note),
                     News::Frame(ToLauncher::Beat) => {}
                     News::Frame(ToLauncher::Failed { why, causes, help }) => {
                         return Err(self.refused(host, (why, causes, help)));
@@ -433,7 +434,7 @@ impl Run {
                 return None;
             }
             News::Frame(ToLauncher::Note(note)) => {
-                eprintln!("blizzard: warning: {note}");
+                messages::warning(&note);
                 return None;
             }
             News::Frame(ToLauncher::Lost { host: other, why }) => {
@@ -523,7 +524,7 @@ impl Run {
                 deadline = Instant::now() + ENDING;
             }
             match self.mailbox.take() {
-                Some((_, News::Frame(ToLauncher::Note(note)))) => eprintln!("blizzard: warning: {note}"),
+                Some((_, News::Frame(ToLauncher::Note(note)))) => messages::warning(&note),
                 Some((host, News::Gone)) => self.remotes[host].stage = Stage::Done,
                 Some((host, News::Frame(ToLauncher::Bye { carried, matched: here, learnt: learnt_here }))) => {
                     let Remote { host, stage, .. } = &mut self.remotes[host];
@@ -535,7 +536,7 @@ impl Run {
                         let all: Vec<String> =
                             carried.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
                         let (name, all) = (&host.name, all.join(", "));
-                        eprintln!("blizzard: warning: host {name}: messages were refused: {all}");
+                        messages::warning(&format!("host {name}: messages were refused: {all}"));
                     }
                 }
                 Some(_) => {}
@@ -544,9 +545,9 @@ impl Run {
         }
         for remote in self.remotes.iter().filter(|remote| remote.stage != Stage::Done) {
             let (name, seconds) = (&remote.host.name, ENDING.as_secs());
-            eprintln!(
-                "blizzard: warning: host {name}: the last output of its nodes may be cut: nothing came for {seconds} s"
-            );
+            messages::warning(&format!(
+                "host {name}: the last output of its nodes may be cut: nothing came for {seconds} s"
+            ));
         }
         // Without a host's word it is not known what all have matched and sent.
         let are_all = matched.len() == self.remotes.len();

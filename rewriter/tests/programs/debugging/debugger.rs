@@ -395,7 +395,9 @@ fn steps_lead_into_functions_of_libraries(how: &str) {
     assert!(rewritten.status.success(), "{rewritten:?}");
     let shown = tool("objdump").current_dir(&program.folder).args(["-d", "prog.blz"]).output().unwrap();
     let shown = said(&shown);
-    assert!(shown.contains("<twice@plt>:\n") && shown.contains("<printf@plt>:\n"), "{how}: {shown}");
+    // What follows the padding of another table has a poll, and no name.
+    assert!(shown.contains("<twice@plt>:\n") || how == "ibt", "{how}: {shown}");
+    assert!(shown.contains("<printf@plt>:\n"), "{how}: {shown}");
 }
 
 /// A probe of the C++ library was at its old address.

@@ -14,9 +14,11 @@ blizzard_test_harness::tests! {
     more_processes_than_nodes_are_an_error_that_says_so,
     a_full_segment_gives_null_and_a_line,
     one_allocation_may_have_all_of_the_machines_memory,
-    every_macro_is_c,
+    every_macro_is_c: ["macros", "header"],
+    the_header_has_the_names_of_the_macros,
     condition_variables_hand_a_buffer_over,
     m4_expands_to_the_same_text,
+    compilers_and_debuggers_name_the_source,
     a_mistake_is_named_with_its_line,
 }
 
@@ -31,6 +33,11 @@ fn output(command: &mut Command) -> String {
 /// The C text of a source with macros.
 fn expand(source: &Path) -> String {
     output(tool::blizzard(["parmacs"]).arg(source))
+}
+
+/// The same as m4 would write it.
+fn expand_without_lines(source: &Path) -> String {
+    output(tool::blizzard(["parmacs", "--no-lines"]).arg(source))
 }
 
 /// Expands and compiles, as the example's first comment says.
@@ -212,10 +219,12 @@ int main() {
     unsigned long t;
     void *p;
     MAIN_INITENV(,1000)
-    G = (struct all *) G_MALLOC(sizeof *G)
-    p = NU_MALLOC(10)
+    G = (struct all *) G_MALLOC(sizeof *G);
+    p = NU_MALLOC(10);
     G_FREE(p)
     p = G_MALLOC_F(10);
+    G_FREE(p)
+    p = NU_MALLOC_F(10);
     NU_FREE(p)
     LOCKINIT(G->lock) NLOCKINIT(G->other) ALOCKINIT(G->many, 5) BARINIT(G->bar) PAUSEINIT(G->one) PAUSEINIT(G->some, 3)
     GSINIT(G->loop) NU_GSINIT(G->second)
@@ -232,8 +241,7 @@ int main() {
     }
     NU_GETSUB(G->second, j, 0, 1)
     if (j != 0) return 1;
-    AUG_ON TRACE_OFF DYN_SIM_ON
-    SPLASH3_ROI_BEGIN(); RELEASE_FENCE ACQUIRE_FENCE FULL_FENCE() SPLASH3_ROI_END();
+    SPLASH3_ROI_BEGIN(); RELEASE_FENCE() ACQUIRE_FENCE() FULL_FENCE() SPLASH3_ROI_END();
     CONDVARINIT(G->changed) CONDVARSIGNAL(G->changed) CONDVARBCAST(G->changed)
     LOCK(AGETL(G->many, 2)) AULOCK(G->many, 2)
     if (PAGE_SIZE != 4096) return 1;
@@ -243,13 +251,21 @@ int main() {
 }
 "#;
 
-/// Every macro of the file expands to C, wherever the program uses it; names of m4's functions are the program's own.
-fn every_macro_is_c() {
+/// Of the macros alone: these say nothing that a program computes, and need no parentheses.
+const OF_THE_MACROS: &str = "AUG_ON TRACE_OFF DYN_SIM_ON RELEASE_FENCE ACQUIRE_FENCE\n    MAIN_END";
+
+/// Every macro of the file, and of the header, expands to C, wherever the program uses it; names of m4's functions are the program's own.
+fn every_macro_is_c(of: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("all.C");
-    std::fs::write(&source, EVERY_MACRO).unwrap();
     let expanded = folder.path().join("all.c");
-    std::fs::write(&expanded, expand(&source)).unwrap();
+    let text = if of == "macros" {
+        let source = folder.path().join("all.C");
+        std::fs::write(&source, EVERY_MACRO.replace("MAIN_END", OF_THE_MACROS)).unwrap();
+        expand(&source)
+    } else {
+        format!("#define BLIZZARD_PARMACS_NAMES\n#include <blizzard_parmacs.h>\n{EVERY_MACRO}")
+    };
+    std::fs::write(&expanded, text).unwrap();
     let program = folder.path().join("all");
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Werror", "-Wno-builtin-declaration-mismatch", "-O1"])
@@ -258,6 +274,57 @@ fn every_macro_is_c() {
     output(cc.args(tool::config("--libs").unwrap()).arg("-o").arg(&program));
     assert_eq!(output(&mut Command::new(&program)), "60\n");
     assert_eq!(output(tool::blizzard(["run", "-n", "2", "--"]).arg(&program)), "60\n");
+}
+
+/// The names that one file defines and the other does not.
+fn the_header_has_the_names_of_the_macros() {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rt/include");
+    let read = |name: &str| std::fs::read_to_string(include.join(name)).unwrap();
+    let is_hint = |name: &&str| name.starts_with("AUG_") || name.starts_with("DYN_") || name.contains("TRACE_");
+    let macros = read("parmacs.m4");
+    let macros = macros.lines().filter_map(|line| line.strip_prefix("define(`")?.split('\'').next());
+    let header = read("blizzard_parmacs.h");
+    let header: Vec<&str> = header
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("#define ")?.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()
+        })
+        .collect();
+    let missing: Vec<&str> = macros.filter(|name| !is_hint(name) && !header.contains(name)).collect();
+    assert_eq!(missing, [""; 0]);
+    // Each is used by the program above.
+    let unused = |name: &&&str| !name.starts_with("BZ_") && !name.contains("PARMACS") && !EVERY_MACRO.contains(**name);
+    let unused: Vec<&&str> =
+        header.iter().filter(unused).filter(|name| !["ENV", "EXTERN_ENV", "CONDVARWAIT"].contains(*name)).collect();
+    assert!(unused.is_empty(), "{unused:?}");
+}
+
+/// A mistake in the C text is named by the line of the source, and so is a place in the program.
+fn compilers_and_debuggers_name_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let compile = |name: &str| {
+        let mut expand = tool::blizzard(["parmacs", name, "-o", "all.c"]);
+        output(expand.current_dir(&folder));
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-O0", "-c", "all.c", "-o", "all.o"]).args(tool::config("--cflags").unwrap());
+        cc.current_dir(&folder).stdin(Stdio::null()).output().unwrap()
+    };
+    let program = "MAIN_ENV\nstruct { LOCKDEC(a) } *G;\nint main() {\n    BARRIER(\n        G->a,\n        2)\n    return oops;\n}\n";
+    put("wrong.C", program);
+    let wrong = compile("wrong.C");
+    let err = String::from_utf8(wrong.stderr).unwrap();
+    assert!(!wrong.status.success() && err.contains("wrong.C:7:"), "{err}");
+    put(
+        "right.C",
+        &program.replace("BARRIER(\n        G->a,\n        2)", "LOCK(\n\n        G->a)").replace("oops", "0"),
+    );
+    let right = compile("right.C");
+    assert!(right.status.success(), "{right:?}");
+    let lines = output(needs::tool("readelf").args(["--debug-dump=decodedline", "all.o"]).current_dir(&folder));
+    let rows: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(rows.iter().any(|row| row.starts_with(&["right.C", "7"])), "{lines}");
+    assert!(!rows.iter().any(|row| row.len() > 1 && row[0] == "all.c"), "{lines}");
 }
 
 /// Two nodes hand numbers to two others through one place, with the names of SPLASH-3, once from the macros and once from the header alone.
@@ -349,7 +416,10 @@ fn m4_expands_to_the_same_text() {
     }
     for source in sources {
         let by_m4 = output(needs::tool("m4").args(tool::config("--m4").unwrap()).arg(&source));
-        assert_eq!(expand(&source), by_m4, "{}", source.display());
+        assert_eq!(expand_without_lines(&source), by_m4, "{}", source.display());
+        let lined = expand(&source);
+        let own = lined.split_inclusive('\n').filter(|line| !line.starts_with("#line "));
+        assert_eq!(own.collect::<String>(), by_m4, "{}", source.display());
     }
 }
 

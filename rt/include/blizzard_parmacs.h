@@ -112,6 +112,7 @@ static inline unsigned long bz_parmacs_clock(void) {
 
 #define MAIN_ENV
 #define EXTERN_ENV
+#define ENV
 #define MAIN_INITENV(...) {;}
 #define MAIN_END {exit(0);}
 #define BZ_PARMACS_CREATE(fn, nodes, ...) \
@@ -121,12 +122,19 @@ static inline unsigned long bz_parmacs_clock(void) {
 
 #define G_MALLOC(...) bz_alloc(BZ_PARMACS_FIRST(__VA_ARGS__, 0))
 #define G_MALLOC_F(...) bz_alloc(BZ_PARMACS_FIRST(__VA_ARGS__, 0))
+#define NU_MALLOC(...) bz_alloc(BZ_PARMACS_FIRST(__VA_ARGS__, 0))
+#define NU_MALLOC_F(...) bz_alloc(BZ_PARMACS_FIRST(__VA_ARGS__, 0))
 #define G_FREE(...) {bz_free((void *)(BZ_PARMACS_FIRST(__VA_ARGS__, 0)));}
+#define NU_FREE(...) {bz_free((void *)(BZ_PARMACS_FIRST(__VA_ARGS__, 0)));}
 
 #define LOCKDEC(lock) bz_lock_t *lock;
 #define LOCKINIT(lock) {(lock) = bz_lock_new();}
 #define LOCK(lock) {bz_lock(lock);}
 #define UNLOCK(lock) {bz_unlock(lock);}
+#define NLOCKDEC(lock) bz_lock_t *lock;
+#define NLOCKINIT(lock) {(lock) = bz_lock_new();}
+#define NLOCK(lock) {bz_lock(lock);}
+#define NUNLOCK(lock) {bz_unlock(lock);}
 #define ALOCKDEC(locks, count) bz_lock_t *locks[count];
 #define ALOCKINIT(locks, count) {bz_parmacs_locks((locks), (count));}
 #define ALOCK(locks, index) {bz_lock((locks)[index]);}
@@ -156,10 +164,15 @@ static inline unsigned long bz_parmacs_clock(void) {
 #define SETPAUSE(pause) {bz_event_set(pause);}
 #define CLEARPAUSE(pause) {bz_event_clear(pause);}
 #define WAITPAUSE(pause) {bz_event_wait(pause);}
+#define PAUSE(pause) {bz_event_wait(pause);}
+#define EVENT(pause) {bz_event_set(pause);}
 
 #define GSDEC(loop) bz_parmacs_loop_t loop;
 #define GSINIT(loop) {bz_parmacs_loop_init(&(loop));}
 #define GETSUB(loop, subscript, last, nodes) {(subscript) = bz_parmacs_subscript(&(loop), (long)(last), (unsigned)(nodes));}
+#define NU_GSDEC(loop) bz_parmacs_loop_t loop;
+#define NU_GSINIT(loop) {bz_parmacs_loop_init(&(loop));}
+#define NU_GETSUB(loop, subscript, last, nodes) {(subscript) = bz_parmacs_subscript(&(loop), (long)(last), (unsigned)(nodes));}
 
 #define CLOCK(time) {(time) = bz_parmacs_clock();}
 #define SPLASH3_ROI_BEGIN() {;}

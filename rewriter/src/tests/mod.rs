@@ -3,3 +3,4 @@
 mod decisions;
 pub(crate) mod passes;
 mod self_rewrite;
+mod stubs;

@@ -35,7 +35,7 @@ pub struct ConfigCommand {
     /// Flags for linking
     #[arg(long)]
     libs: bool,
-    /// The file of the PARMACS macros, for m4: `m4 $(blizzard config --m4) PROG.C` prints what `blizzard parmacs` does
+    /// The file of the PARMACS macros, for m4: `m4 $(blizzard config --m4) PROG.C` prints what `blizzard parmacs --no-lines` does
     #[arg(long, conflicts_with_all = ["cflags", "libs"])]
     m4: bool,
     /// The file of commands with which gdb shows the functions of rewritten libraries, too

@@ -22,6 +22,9 @@ pub struct ParmacsCommand {
     /// The C file [default: standard output]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
+    /// Leave out the `#line` directives, by which compilers and debuggers name lines of FILE
+    #[arg(long)]
+    no_lines: bool,
 }
 
 impl ParmacsCommand {
@@ -29,7 +32,7 @@ impl ParmacsCommand {
     pub fn execute(self) -> Result<ExitCode> {
         let failed = |what: &str, path: &PathBuf| format!("cannot {what} {}", path.display());
         let text = std::fs::read(&self.file).map_err(|e| Error::new(failed("read", &self.file)).because(e))?;
-        let text = m4::expand(&self.file, &text)?;
+        let text = m4::expand(&self.file, &text, !self.no_lines)?;
         match &self.output {
             Some(path) => std::fs::write(path, text).map_err(|e| Error::new(failed("write", path)).because(e))?,
             None => print_bytes(&text)?,

@@ -1,6 +1,7 @@
 //! The part of m4 that programs for the PARMACS macros use, so that they build where m4 is not installed.
 //!
-//! Input: the file of the macros (`rt/include/parmacs.m4`), then a source file. Output: the expanded text, byte for byte that of GNU m4.
+//! Input: the file of the macros (`rt/include/parmacs.m4`), then a source file. Output: the expanded text, byte for byte that of GNU m4 but for the lines
+//! that name places in the source ([`crate::cli::parmacs::lines`]).
 //!
 //! What is there: words, arguments with nested parentheses, nested quotes, comments, rescanning of expansions; `define`, `undefine`, `defn`,
 //! `ifdef`, `ifelse`, `dnl`, `divert` (0 and below), `include`, `sinclude`. `changequote` and `changecom`, which m4 would obey, are refused.
@@ -12,6 +13,7 @@
 //! Source: POSIX.1-2017, m4; GNU m4 1.4.19 manual, "Input processing", "How m4 copies input to output", "Macro arguments".
 
 use crate::base::error::{Error, Result};
+use crate::cli::parmacs::lines::LinedText;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -25,15 +27,15 @@ const MOST_PENDING: usize = 64 << 20;
 /// Files that include one another.
 const MOST_INCLUDES: usize = 64;
 
-/// Expands the macros of PARMACS in `text`, the contents of `file`.
+/// Expands the macros of PARMACS in `text`, the contents of `file`. `lines`: with those of the source.
 ///
 /// # Errors
 /// A quote or a list of arguments that does not end, a file to include that is not there, an expansion that does not end, what this m4
 /// does not do; with file and line.
-pub fn expand(file: &Path, text: &[u8]) -> Result<Vec<u8>> {
+pub fn expand(file: &Path, text: &[u8], lines: bool) -> Result<Vec<u8>> {
     let mut m4 = M4::new();
-    m4.file(Path::new("parmacs.m4"), MACROS)?;
-    m4.file(file, text)
+    m4.file(Path::new("parmacs.m4"), MACROS, false)?;
+    m4.file(file, text, lines)
 }
 
 /// A macro: one of m4's own, or text.
@@ -126,27 +128,35 @@ impl M4 {
     }
 
     /// Expands a whole file.
-    fn file(&mut self, name: &Path, text: &[u8]) -> Result<Vec<u8>> {
+    fn file(&mut self, name: &Path, text: &[u8], lines: bool) -> Result<Vec<u8>> {
         self.expansions = 0;
         self.open(name, text.to_vec());
-        let mut out = Vec::new();
-        while let Some(token) = self.token()? {
-            match token {
-                Token::Word(word) => {
-                    if let Some(text) = self.word(word)? {
-                        self.put(&mut out, &text);
-                    }
-                }
-                Token::Text(text) => self.put(&mut out, &text),
-                Token::Byte(byte) => self.put(&mut out, &[byte]),
+        let mut out = LinedText::new(lines);
+        let mut place = self.place();
+        loop {
+            // Behind the end of the source stands what its last macro has left.
+            self.leave_read();
+            if !self.sources.is_empty() {
+                place = self.place();
+            }
+            let Some(token) = self.token()? else { return Ok(out.finish()) };
+            let behind = self.sources.last().map_or(0, |source| source.line);
+            let text = match token {
+                Token::Word(word) => self.word(word)?,
+                Token::Text(text) => Some(text),
+                Token::Byte(byte) => Some(vec![byte]),
+            };
+            if let Some(text) = text.filter(|_| !self.diverted) {
+                out.add(&text, (&place.name, place.line), behind > place.line);
             }
         }
-        Ok(out)
     }
 
-    fn put(&self, out: &mut Vec<u8>, text: &[u8]) {
-        if !self.diverted {
-            out.extend_from_slice(text);
+    /// Leaves files that have been read to their ends.
+    fn leave_read(&mut self) {
+        let is_read = |source: &Source| source.pending.is_empty() && source.at >= source.text.len();
+        while self.sources.last().is_some_and(is_read) {
+            self.sources.pop();
         }
     }
 
@@ -364,8 +374,9 @@ impl M4 {
         if self.sources.len() > MOST_INCLUDES {
             return Err(place.error("files that include one another without end"));
         }
-        match std::fs::read(&name).or_else(|_| std::fs::read(&beside)) {
-            Ok(text) => self.open(&name, text),
+        let read = |path: &PathBuf| std::fs::read(path).map(|text| (path.clone(), text));
+        match read(&name).or_else(|_| read(&beside)) {
+            Ok((path, text)) => self.open(&path, text),
             Err(e) if must => {
                 return Err(place.error(&format!("cannot include {}", name.display())).because(e));
             }
@@ -417,7 +428,7 @@ mod tests {
     use super::*;
 
     fn expanded(text: &str) -> String {
-        String::from_utf8(expand(Path::new("p.C"), text.as_bytes()).unwrap()).unwrap()
+        String::from_utf8(expand(Path::new("p.C"), text.as_bytes(), false).unwrap()).unwrap()
     }
 
     #[test]
@@ -457,6 +468,21 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_those_of_the_source() {
+        let lined = |text: &str| String::from_utf8(expand(Path::new("p.C"), text.as_bytes(), true).unwrap()).unwrap();
+        let head = "#line 1 \"p.C\"\n";
+        assert_eq!(lined("int x;\n/* a\nb */ LOCK(a)\n"), format!("{head}int x;\n/* a\nb */ {{bz_lock(a);}}\n"));
+        assert_eq!(
+            lined("MAIN_ENV\nint x;\n"),
+            format!("{head}\n#line 1\n#include <blizzard_parmacs.h>\n#line 1\n\nint x;\n")
+        );
+        // A call of several lines, and text that goes away.
+        assert_eq!(lined("BARRIER(b,\n  n)\nx\n"), "#line 2 \"p.C\"\n{bz_barrier_wait((b), (unsigned)(n));}\nx\n");
+        assert_eq!(lined("dnl gone\nx\n`a\nb'\ny"), "#line 2 \"p.C\"\nx\na\nb\ny");
+        assert_eq!(lined("x LOCK(a)"), format!("{head}x {{bz_lock(a);}}"));
+    }
+
+    #[test]
     fn errors_name_file_and_line() {
         for (text, line, part) in [
             ("int x;\nLOCK(a\n", 2, "the arguments of LOCK do not end"),
@@ -467,7 +493,7 @@ mod tests {
             ("\nchangequote([,])", 2, "changequote"),
             ("divert(3)", 1, "divert"),
         ] {
-            let error = expand(Path::new("d/p.C"), text.as_bytes()).unwrap_err().to_string();
+            let error = expand(Path::new("d/p.C"), text.as_bytes(), true).unwrap_err().to_string();
             assert!(error.starts_with(&format!("d/p.C:{line}: ")) && error.contains(part), "{text:?}: {error}");
         }
     }
@@ -477,6 +503,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("defs.h"), "LOCKDEC(a)\n").unwrap();
         let main = folder.path().join("p.C");
-        assert_eq!(expand(&main, b"include(`defs.h')sinclude(`none')x").unwrap(), b"bz_lock_t *(a);\nx");
+        assert_eq!(expand(&main, b"include(`defs.h')sinclude(`none')x", false).unwrap(), b"bz_lock_t *(a);\nx");
+        let lined = String::from_utf8(expand(&main, b"\ninclude(`defs.h')x\ny", true).unwrap()).unwrap();
+        let [main, defs] = [main, folder.path().join("defs.h")].map(|path| path.display().to_string());
+        assert_eq!(
+            lined,
+            format!("#line 1 \"{main}\"\n\n#line 1 \"{defs}\"\nbz_lock_t *(a);\n#line 2 \"{main}\"\nx\ny")
+        );
     }
 }

@@ -723,11 +723,11 @@ fn litmus(network: &Network, options: &[&str], batches: &str) -> Vec<(&'static s
 fn litmus_programs_are_in_order_on_two_three_and_four_hosts() {
     for hosts in 2..=4 {
         let network = Network::with_ucx(hosts);
-        let seen = litmus(&network, &[], "4");
+        let seen = litmus(&network, &[], "2");
         assert!(seen.iter().all(|(_, forbidden)| *forbidden == 0), "{hosts} hosts: {seen:?}");
         // Without checks each host has its own memory, which shows.
         if hosts == 2 {
-            let seen = litmus(&network, &["--checks", "none", "--allow-incomplete"], "4");
+            let seen = litmus(&network, &["--checks", "none", "--allow-incomplete"], "2");
             assert!(seen.iter().any(|(_, forbidden)| *forbidden > 0), "without checks: {seen:?}");
         }
         assert_nothing_is_left(&network);
@@ -738,7 +738,7 @@ fn litmus_programs_are_sequentially_consistent_on_two_three_and_four_hosts() {
     for hosts in 2..=4 {
         let network = Network::with_ucx(hosts);
         for (protocol, access) in [("stache", "tests"), ("mcm", "tests"), ("home", "tests"), ("stache", "guard")] {
-            let seen = litmus(&network, &["--protocol", protocol, "--access", access], "50");
+            let seen = litmus(&network, &["--protocol", protocol, "--access", access], "10");
             assert!(seen.iter().all(|(_, forbidden)| *forbidden == 0), "{hosts} hosts, {protocol}, {access}: {seen:?}");
         }
     }

@@ -15,6 +15,8 @@ use std::path::Path;
 /// Calls that are shown; of more those in the middle are left out.
 const SHOWN: usize = 40;
 const SHOWN_LAST: usize = 5;
+/// Of shared memory in the hands of the C library.
+const FREED: &str = "the C library cannot free it: what bz_alloc has given goes back by bz_free";
 /// How names of the runtime's functions begin.
 const RUNTIME: &str = "blizzard_rt";
 
@@ -22,7 +24,12 @@ const RUNTIME: &str = "blizzard_rt";
 pub fn lines(crash: &Crash, guard: bool, originals: &Originals) -> Vec<String> {
     let mut files = OpenedFiles::with(originals);
     let mut lines: Vec<String> = crash.fault.iter().map(|fault| describe(fault, guard, &mut files)).collect();
-    lines.extend(crash.allocation.iter().map(|(address, allocation)| belongs_to(*address, allocation, &mut files)));
+    let is_freed = crash.signal == libc::SIGABRT;
+    let is_told = !is_freed || crash.frames.iter().any(|frame| frees(frame, &mut files));
+    if let Some((address, allocation)) = crash.allocation.as_ref().filter(|_| is_told) {
+        lines.push(belongs_to(*address, allocation, &mut files));
+        lines.extend(is_freed.then(|| FREED.to_owned()));
+    }
     lines.extend(crash.storer.iter().filter_map(|(node, store)| stored_at(*node, store, &mut files)));
     let (mut calls, mut leads_to_program) = (Vec::new(), false);
     for frame in &crash.frames {
@@ -156,6 +163,13 @@ fn belongs_to(address: u64, allocation: &Allocation, files: &mut OpenedFiles) ->
         (false, Some(by)) => format!("an allocation of up to {bytes} bytes at {start:#x}, made by {by}"),
     };
     format!("{address:#x} is {where_to} {what}")
+}
+
+/// Whether a call is one of the C library's functions that give memory back.
+fn frees(frame: &StackFrame, files: &mut OpenedFiles) -> bool {
+    let found = frame.file.as_ref().and_then(|(path, offset)| files.calls(path, *offset, frame.is_behind_call));
+    let is_one = |function: &str| ["free", "cfree", "realloc", "reallocarray"].contains(&function);
+    found.is_some_and(|found| found.calls.iter().any(|call| is_one(&call.function)))
 }
 
 /// Where another node has stored.

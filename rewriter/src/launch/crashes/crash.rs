@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 /// Where these stand among the registers (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+const RSP: usize = 15;
 const RIP: usize = 16;
 const ERROR_CODE: usize = 19;
 /// SDM volume 3, 4.7: bits of a page fault's error code.
@@ -36,7 +37,8 @@ pub struct Crash {
     pub signal: i32,
     /// Of a fault of memory.
     pub fault: Option<MemoryFault>,
-    /// An address in shared memory that it was about, and the allocation that it lies in or behind.
+    /// An address in shared memory that it was about, and the allocation that it lies in or behind. Of a node that has called `abort`: what it has given to the
+    /// C library.
     pub allocation: Option<(u64, Allocation)>,
     /// The node whose store this one should not have met, and where that store is.
     pub storer: Option<(u32, StackFrame)>,
@@ -118,7 +120,10 @@ pub fn look(own: OwnNodes, region: &RegionFile, crashes: &mut Vec<Crash>, is_ove
         let memory = pid.and_then(ProcessMemory::of);
         let frames = memory.as_ref().map(|memory| unwind::frames(memory, &record.registers)).unwrap_or_default();
         let fault = memory.as_ref().and_then(|memory| fault(memory, &record));
-        let allocation = allocation(own, region, record.address);
+        let allocation = match (record.signal, &memory) {
+            (libc::SIGABRT, Some(memory)) => given(memory, &record, &frames, |at| allocation(own, region, at)),
+            _ => allocation(own, region, record.address),
+        };
         let storer = storer(own, region, number);
         let folder = |pid: Pid| std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).ok();
         let process = pid.and_then(|pid| Some((pid, folder(pid)?)));
@@ -137,6 +142,34 @@ fn allocation(own: OwnNodes, region: &RegionFile, address: u64) -> Option<(u64, 
         let memory = own.living(region, number).and_then(ProcessMemory::of)?;
         Some((address, allocations::around(&memory, records, address)?))
     })
+}
+
+/// What a node that aborts has given to the C library, if that is shared. The library takes it for a chunk of its own, whose address is on the stack then, up to
+/// where the program has called it. Whether it was to be freed, the names of the calls say.
+fn given(
+    memory: &ProcessMemory,
+    record: &CrashRecord,
+    frames: &[StackFrame],
+    allocation: impl Fn(u64) -> Option<(u64, Allocation)>,
+) -> Option<(u64, Allocation)> {
+    /// What `abort`, and what prints its message, have on the stack at most.
+    const BYTES: u64 = 8192;
+    const PIECE: u64 = 64;
+    /// Of a chunk's head (glibc, `malloc.c`).
+    const HEAD: u64 = 16;
+    let library = frames.first()?.file.as_ref()?;
+    let caller = frames.iter().find(|frame| frame.file.as_ref().is_none_or(|(path, _)| *path != library.0))?;
+    // The stack may end before.
+    let piece = |at| memory.words(record.registers[RSP].wrapping_add(at), PIECE);
+    let stack: Vec<u64> = (0..BYTES).step_by(PIECE as usize).map_while(piece).flatten().collect();
+    let own = stack.iter().take_while(|word| **word != caller.address);
+    let chunks = record.registers[..RSP].iter().chain(own).map(|word| word.wrapping_add(HEAD));
+    let mut places: Vec<u64> = chunks.filter(|&at| is_shared(at) && at.is_multiple_of(HEAD)).collect();
+    places.sort_unstable();
+    places.dedup();
+    // A unit may hold several small ones.
+    let is_one = |(at, a): &(u64, Allocation)| !a.is_free && (a.start == *at || a.bytes == contract::BLOCK_BYTES);
+    places.into_iter().filter_map(allocation).find(is_one)
 }
 
 /// The store that a node should not have met.
@@ -208,6 +241,34 @@ mod tests {
         let mut registers = [0; 23];
         registers[ERROR_CODE] = error;
         CrashRecord { state: contract::crash_state::TOLD, signal, code, thread: 1, address, registers }
+    }
+
+    #[test]
+    fn what_was_given_to_the_library_is_found_on_the_stack() {
+        let memory = ProcessMemory::of(rustix::process::getpid()).unwrap();
+        let at = contract::SEGMENT_BASE + 4096;
+        let frame = |address, path: &str| StackFrame {
+            address,
+            is_behind_call: true,
+            is_trampoline: false,
+            file: Some((PathBuf::from(path), 0)),
+        };
+        let frames = [frame(1, "libc"), frame(2, "libc"), frame(0x7777, "prog")];
+        let seen = |place: usize, word: u64, start, bytes, is_free| {
+            let mut stack = [0; 1024];
+            (stack[place], stack[500]) = (word, 0x7777);
+            let mut record = record(libc::SIGABRT, libc::SI_TKILL, 0, 0);
+            record.registers[RSP] = stack.as_ptr() as u64;
+            let all = |at| Some((at, Allocation { start, bytes, is_free, by: None }));
+            given(&memory, &record, &frames, all).map(|found| found.0)
+        };
+        assert_eq!(seen(100, at - 16, at, 4096, false), Some(at));
+        assert_eq!(seen(100, at, at, 4096, false), None, "a pointer of the program's");
+        assert_eq!(seen(600, at - 16, at, 4096, false), None, "on the program's stack");
+        assert_eq!(seen(100, at + 64, at, 4096, false), None);
+        assert_eq!(seen(100, at - 16, at, 4096, true), None);
+        assert_eq!(seen(100, at + 16, at, 64, false), Some(at + 32), "a small one");
+        assert_eq!(seen(100, 7, at, 4096, false), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ blizzard_test_harness::module! {
     gdb_reads_the_core_file_of_a_node,
     a_separate_debug_file_names_functions_of_a_library,
     many_nodes_that_die_together_are_told_once,
+    what_the_c_library_cannot_free_is_told,
 }
 
 const PROGRAM: &str = r#"
@@ -289,8 +290,8 @@ fn a_node_runs_under_gdb() {
     tool("gdb");
     let program = SharedProgram::new(PROGRAM.trim_start(), &[]);
     let session = [
-        // A library that gdb does not know yet.
-        ("break qsort", "pending"),
+        // In a library that gdb does not know yet: at the program's entry of the linkage table until then.
+        ("break qsort", "Breakpoint 1 at"),
         ("run", "Breakpoint 1, "),
         ("bt", "in main ("),
         ("tbreak order", ""),
@@ -453,6 +454,26 @@ fn a_separate_debug_file_names_functions_of_a_library() {
     assert!(rewritten.status.success(), "{}", said(&rewritten));
     let (_, err, _) = finished(program.blizzard().args(["run", "-n", "2", "--", "./out"]).output().unwrap());
     assert!(err.ends_with(&expected), "{err}");
+}
+
+/// The C library said `free(): invalid pointer`, and no more.
+fn what_the_c_library_cannot_free_is_told() {
+    let source = "#include <blizzard.h>\n#include <stdlib.h>\nint main(int argc, char **argv) {\n    char *first = bz_alloc(100), *second = \
+                  bz_alloc(200);\n    first[90] = 0;\n    if (bz_node() == 0) {\n        if (argc > 2) second = realloc(second, 400);\n        else \
+                  free(argc > 1 ? malloc(8) + 16 : second);\n    }\n    bz_barrier();\n    return first == second;\n}\n";
+    let program = SharedProgram::new(source, &["-w"]);
+    for (nodes, access) in [("1", "tests"), ("2", "tests"), ("2", "guard")] {
+        for (how, line) in [(&[][..], 8), (&["a", "b"], 7), (&["a"], 8)] {
+            let mut run = program.blizzard();
+            run.args(["run", "-n", nodes, "--access", access, "--", "./prog"]).args(how);
+            let (_, err, status) = finished(run.output().unwrap());
+            assert_eq!(status, 128 + libc::SIGABRT, "{err}");
+            let told = ["an allocation of up to 256 bytes", ", made by main (prog.c:4)", "goes back by bz_free"];
+            let is_private = how == ["a"];
+            assert!(told.iter().all(|part| err.contains(part) != is_private), "{nodes}, {access}, {how:?}: {err}");
+            assert!(err.ends_with(&format!(" main (prog.c:{line})\n")), "{nodes}, {access}, {how:?}: {err}");
+        }
+    }
 }
 
 /// Each of them was looked at. That took so long that the others gave up, and each said so.

@@ -251,6 +251,9 @@ impl<'a> Module<'a> {
         let loader = loader.and_then(|bytes| mapped(info.phdr_va, bytes)).map(memory::phdrs);
         let loader = loader.ok_or_else(|| missing(name, "the loader's program headers are not in the file"))?;
         let mut sections = mapped_sections(&elf, &mapped);
+        // The one by which debuggers find libraries is the runtime's.
+        let own = |s: &&mut Section| info.rt_base_va != 0 && s.va >= info.rt_base_va && s.name == ".dynamic";
+        sections.iter_mut().filter(own).for_each(|s| s.name = ".blizzard.rt.dynamic".into());
         if sections.iter().all(|s| s.is_added() || is_new_code(s, &info)) {
             sections.extend(unnamed_code(file, &kernel, &info));
         }

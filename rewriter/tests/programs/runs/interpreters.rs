@@ -1,24 +1,16 @@
-//! Programs that make code while they run, guarded, on two nodes: LuaJIT's compiler, and libffi's closures under Python. Their code touches shared memory.
+//! Interpreters whose made code touches shared memory, guarded, on two nodes: LuaJIT's compiler, and libffi's closures under Python.
 //!
-//! Both get at shared memory through a library that is written here. What they print is compared with what plain arithmetic says.
+//! Both get at shared memory through a library that is written here. What they print is compared with what arithmetic says.
 
+use crate::sources::{SharedProgram, finished};
 use blizzard_test_harness::needs::{need, need_file};
-use blizzard_test_harness::tests;
-use blizzard_tests::compile::{Job, Language, compile};
-use blizzard_tests::run::{Outcome, run};
-use blizzard_tests::tool;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tempfile::TempDir;
+use std::path::Path;
 
-tests! {
+blizzard_test_harness::module! {
     code_that_luajit_makes_touches_shared_memory,
     closures_of_libffi_touch_shared_memory,
 }
-
-/// An interpreter and its libraries are rewritten first.
-const LIMIT: Duration = Duration::from_secs(180);
 
 /// Node 0's array; `each` calls back with the address of each element of this node's half.
 const SHIM: &str = "
@@ -69,45 +61,30 @@ if lib.shared_node() == 0: print(sum(shared[i] for i in range(4096)))
 lib.shared_barrier()
 ";
 
-/// The library, in `folder`.
-fn shim(folder: &Path) -> PathBuf {
-    let (source, output) = (folder.join("shim.c"), folder.join("shim.so"));
-    fs::write(&source, SHIM).unwrap();
-    let mut flags = tool::config("--cflags").unwrap();
-    flags.extend(["-O2", "-fPIC", "-shared"].map(str::to_owned));
-    let libraries = tool::config("--libs").unwrap();
-    compile(&Job { sources: vec![source], language: Language::C, compiler: "cc", flags, libraries, output: &output })
-        .unwrap();
-    output
-}
-
-/// Runs `interpreter` with a script on two nodes; the script's argument is the library.
-fn on_two_nodes(folder: &TempDir, interpreter: &Path, options: &[&str], script: &str) -> Outcome {
-    let (file, stats) = (folder.path().join("script"), folder.path().join("stats.json"));
-    fs::write(&file, script).unwrap();
-    let mut command =
-        tool::blizzard(&["run", "-n", "2", "--access", "guard", "--stats", stats.to_str().unwrap(), "--"]);
-    command.arg(interpreter).args(options).arg(&file).arg(shim(folder.path()));
-    let outcome = run(&mut command, "", LIMIT).unwrap().success().unwrap();
-    let stats: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+/// Runs `interpreter` with a script on two nodes; the script's argument is the library. What node 0 has said.
+fn said_on_two_nodes(interpreter: &Path, options: &[&str], script: &str) -> String {
+    let library = SharedProgram::new(SHIM, &["-fPIC", "-shared"]);
+    let at = |name: &str| library.folder.path().join(name);
+    fs::write(at("script"), script).unwrap();
+    let mut command = library.blizzard();
+    command.args(["-q", "run", "-n", "2", "--access", "guard", "--stats", "stats.json", "--"]);
+    let output = command.arg(interpreter).args(options).args(["script", "./prog"]).output().unwrap();
+    let (said, noted, status) = finished(output);
+    assert_eq!((noted.as_str(), status), ("", 0), "{said}");
+    let stats: serde_json::Value = serde_json::from_slice(&fs::read(at("stats.json")).unwrap()).unwrap();
     let faults = stats["totals"]["untested_accesses"].as_u64().unwrap();
     assert!(faults > 0, "nothing that was made touched shared memory: {stats}");
-    outcome
+    said
 }
 
 fn code_that_luajit_makes_touches_shared_memory() {
-    let luajit = need("luajit");
-    let folder = tempfile::tempdir().unwrap();
-    let outcome = on_two_nodes(&folder, &luajit, &[], LUA);
     // Twenty rounds over 4096 elements.
     let sum: u64 = (0..4096u64).map(|i| (1..=20).map(|round| i + round).sum::<u64>()).sum();
-    assert_eq!(outcome.stdout_text(), format!("{sum}LL\n"));
+    assert_eq!(said_on_two_nodes(&need("luajit"), &[], LUA), format!("{sum}LL\n"));
 }
 
 fn closures_of_libffi_touch_shared_memory() {
     let python = need_file("/usr/bin/python3", "python3");
-    let folder = tempfile::tempdir().unwrap();
-    let outcome = on_two_nodes(&folder, &python, &["-S"], PYTHON);
     let sum: u64 = (0..4096u64).map(|i| 3 * i).sum();
-    assert_eq!(outcome.stdout_text(), format!("{sum}\n"));
+    assert_eq!(said_on_two_nodes(&python, &["-S"], PYTHON), format!("{sum}\n"));
 }

@@ -5,7 +5,8 @@
 //! leads to this list, which has the names of the files that are mapped. Input: the modules, as they are mapped. Output: memory that debuggers read.
 //!
 //! **Invariants**: nothing in the process reads it. An entry is published by its last store, so that whoever stops the process finds a whole list. A library
-//! that was unloaded stays in it until another one is mapped there. What there is no room for is missing.
+//! that was unloaded stays in it until another one is mapped there. What there is no room for is missing, and what is mapped
+//! while another one is entered.
 //! Source: glibc's `link.h` (`r_debug`, `link_map`), gdb's `solib-svr4.c` (`elf_locate_base`, `svr4_read_so_list`), gABI chapter 5 (`DT_DEBUG`).
 
 use crate::kernel::elf::{PT_DYNAMIC, Phdr};
@@ -121,8 +122,9 @@ impl List {
     }
 
     fn add(&self, bias: u64, dynamic: u64, name: &[u8]) {
-        while self.writing.swap(true, Ordering::Acquire) {
-            core::hint::spin_loop();
+        // Somebody else writes, or this is a handler that has interrupted the write: nobody waits for the sake of debuggers.
+        if self.writing.swap(true, Ordering::Acquire) {
+            return;
         }
         self.put(bias, dynamic, name);
         self.expect_calls();

@@ -167,6 +167,12 @@ fn or_stop(done: sys::Result<()>) {
     }
 }
 
+/// A library is mapped. Apart from the calls that map anything else, whose stacks may have no room for a path.
+#[inline(never)]
+fn tell_debuggers(fd: i32, bias: u64, dynamic: u64) {
+    paths::path_of(fd, |path| debugger_list::add(bias, dynamic, path));
+}
+
 /// Maps a file, and registers a rewritten one. `first`: from its beginning on.
 ///
 /// # Safety
@@ -207,7 +213,7 @@ unsafe fn map(args: &[u64; 6], first: bool, executable: bool) -> i64 {
                 crate::libraries::modules::MAX_MODULES
             ));
         }
-        paths::path_of(args[4] as i32, |path| debugger_list::add(start.wrapping_sub(low), dynamic, path));
+        tell_debuggers(args[4] as i32, start.wrapping_sub(low), dynamic);
         owner::require_own_limits();
         if info.blocks_va != 0 {
             expect_counters(args[4] as i32, &info, start.wrapping_sub(low));

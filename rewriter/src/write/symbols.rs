@@ -80,8 +80,17 @@ fn exported<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64)>> {
     Some(table.iter().filter(function).filter_map(named).collect())
 }
 
-/// Data in the dynamic symbol table: name, address, size, number of the section. Debuggers look there for what the C library says of threads.
-fn exported_data<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64, u16)>> {
+/// Data in the dynamic symbol table.
+struct ExportedData<'a> {
+    name: &'a [u8],
+    va: Vaddr,
+    bytes: u64,
+    /// The number of its section.
+    section: u16,
+}
+
+/// Debuggers look there for what the C library says of threads.
+fn exported_data<'a>(image: &Image<'a>) -> Option<Vec<ExportedData<'a>>> {
     let data: &'a [u8] = image.data;
     let sections = FileHeader64::<LE>::parse(data).ok()?.sections(LE, data).ok()?;
     let table = sections.symbols(LE, data, SHT_DYNSYM).ok()?;
@@ -89,7 +98,8 @@ fn exported_data<'a>(image: &Image<'a>) -> Option<Vec<(&'a [u8], Vaddr, u64, u16
     let object = |s: &&Sym64<LE>| s.st_type().0 == STT_OBJECT && numbered(s);
     let named = |s: &Sym64<LE>| {
         let name = s.name(LE, table.strings()).ok()?;
-        Some((name, Vaddr(s.st_value.get(LE)), s.st_size.get(LE), s.st_shndx(LE).0))
+        let (va, bytes, section) = (Vaddr(s.st_value.get(LE)), s.st_size.get(LE), s.st_shndx(LE).0);
+        Some(ExportedData { name, va, bytes, section })
     };
     Some(table.iter().filter(object).filter_map(named).collect())
 }
@@ -142,7 +152,7 @@ impl SymbolTable {
         for f in image.functions.iter().filter(|f| !named.contains(&f.va) && insns.at(f.va).is_some()) {
             all.append(f.name.as_bytes(), STT_FUNC, 1, f.va, f.bytes);
         }
-        for (name, va, bytes, section) in exported_data(image).unwrap_or_default() {
+        for ExportedData { name, va, bytes, section } in exported_data(image).unwrap_or_default() {
             all.append(name, STT_OBJECT, section, va, bytes);
         }
         all

@@ -107,9 +107,9 @@ mod tests {
             [part(TEXT, 0x1070, 0x2000), part(REST, 0x1000, 0x1020), usual[0].clone(), usual[1].clone()]
         );
         let last = part(".plt", 0x1f00, 0x2000);
-        assert_eq!(split_of(&[last.clone()]), [part(TEXT, 0x1000, 0x1f00), last]);
+        assert_eq!(split_of(std::slice::from_ref(&last)), [part(TEXT, 0x1000, 0x1f00), last]);
         let first = part(".plt", 0x1000, 0x1010);
-        assert_eq!(split_of(&[first.clone()]), [part(TEXT, 0x1010, 0x2000), first]);
+        assert_eq!(split_of(std::slice::from_ref(&first)), [part(TEXT, 0x1010, 0x2000), first]);
     }
 
     #[test]

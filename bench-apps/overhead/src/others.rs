@@ -99,9 +99,10 @@ impl Tools {
 
 impl Stalker {
     fn find(python: &str, folder: &Path) -> Result<Stalker, String> {
+        // As it was given: the table is for other machines, too.
+        let lacking = || format!("{python} has no package `frida`; give one that has (--frida)");
         let python = absolute(Path::new(python))?;
-        must(Command::new(&python).args(["-c", "import frida"]))
-            .map_err(|_| format!("{} has no package `frida`; give one that has (--frida)", python.display()))?;
+        must(Command::new(&python).args(["-c", "import frida"])).map_err(|_| lacking())?;
         let gate = folder.join("stalker.so");
         let mut gcc = Command::new("gcc");
         gcc.args(["-O2", "-shared", "-fPIC"]).arg(sources().join("stalker.c")).arg("-o").arg(&gate);

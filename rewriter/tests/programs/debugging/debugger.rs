@@ -24,6 +24,19 @@ blizzard_test_harness::module! {
     a_debugger_sees_nothing_of_what_a_run_learns,
 }
 
+/// Runs `./prog` under gdb with the first words of a session; gdb says the second ones, in this order.
+fn follow(program: &SharedProgram, access: &str, session: &[(&str, &str)]) {
+    let mut command = program.blizzard();
+    command.args(["run", "--access", access, "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
+    command.args(session.iter().flat_map(|(line, _)| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
+    let (out, err, _) = finished(command.args(["--", "./prog"]).output().unwrap());
+    let mut rest = out.as_str();
+    for (line, says) in session {
+        let at = rest.find(says);
+        rest = &rest[at.unwrap_or_else(|| panic!("{access}, {line}: no {says:?}: {out}{err}"))..];
+    }
+}
+
 /// Node 1 misses in each line that it steps through. What the misses of the module share is first needed by `first`, in another file.
 const PROGRAM: &str = r#"
 #include <blizzard.h>
@@ -420,15 +433,7 @@ fn exceptions_are_caught(access: &str) {
         ("backtrace", "main () at prog.cc:10"),
         ("continue", "exited normally"),
     ];
-    let mut command = program.blizzard();
-    command.args(["run", "--access", access, "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
-    command.args(session.iter().flat_map(|(line, _)| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
-    let (out, err, _) = finished(command.args(["--", "./prog"]).output().unwrap());
-    let mut rest = out.as_str();
-    for (line, says) in session {
-        let at = rest.find(says);
-        rest = &rest[at.unwrap_or_else(|| panic!("{access}, {line}: no {says:?}: {out}{err}"))..];
-    }
+    follow(&program, access, &session);
 }
 
 /// Rewritten libraries were the originals to it: no function of them had a name, and no calls were found behind them.
@@ -521,15 +526,7 @@ fn an_old_address_leads_to_new_code() {
         ("python print(old_addresses.here())", "None"),
     ];
     for access in ["tests", "guard"] {
-        let mut command = program.blizzard();
-        command.args(["run", "--access", access, "--gdb", "0", "--gdb-arg=-nx", "--gdb-arg=-batch"]);
-        command.args(session.iter().flat_map(|(line, _)| ["--gdb-arg=-ex".to_owned(), format!("--gdb-arg={line}")]));
-        let (out, err, _) = finished(command.args(["--", "./prog"]).output().unwrap());
-        let mut rest = out.as_str();
-        for (line, says) in session {
-            let at = rest.find(says);
-            rest = &rest[at.unwrap_or_else(|| panic!("{access}, {line}: no {says:?}: {out}{err}"))..];
-        }
+        follow(&program, access, &session);
     }
 }
 

@@ -4,12 +4,14 @@
 
 use crate::base::options::{AccessMode, Options};
 use crate::pipeline;
+use crate::store::library_search::libraries_of;
 use crate::tests::passes::program;
 use blizzard_contract::{GATE_GROUP, GATE_MISS, GATE_POLL, GATE_STRING, GATE_VSIB, goes_on};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 use object::{Object, ObjectSection, ObjectSegment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 
 /// Bytes of arguments that the gates take whose callers go on behind them.
 const GATES: [(u64, u64); 5] = [(GATE_MISS, 16), (GATE_POLL, 0), (GATE_STRING, 8), (GATE_VSIB, 8), (GATE_GROUP, 8)];
@@ -181,9 +183,8 @@ const BODIES: [&str; 10] = [
 #[test]
 fn the_runtime_finds_its_way_from_every_stub() {
     let mut seen = BTreeMap::new();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let library = maps.lines().find_map(|line| line.rsplit(' ').next().filter(|path| path.ends_with("/libc.so.6")));
-    let library = library.map(|path| std::fs::read(path).unwrap());
+    let libraries = libraries_of(Path::new("/proc/self/exe")).unwrap().all();
+    let library = libraries.iter().find(|path| path.ends_with("libc.so.6")).map(|path| std::fs::read(path).unwrap());
     for access in [AccessMode::Tests, AccessMode::Guard] {
         let options = Options { access, ..Options::default() };
         for options in [options, Options { screens: !options.screens, ..options }, Options { count: true, ..options }] {

@@ -1,7 +1,8 @@
 /* DSMC with a protocol of its own on tempest.h, the form `custom`, after section 2.4.4 of the thesis.
  *
- * A particle that leaves a run node's cells goes in a message, together with others, to the run node that gets it. The message's handler puts it into the buffer there. Handlers
- * run one at a time, so there are no locks and no barriers: the last message of each run node to each other says that it is the last of the iteration.
+ * Particles are in memory of their run node's own. One that leaves its cells goes in a message, together with others, to the run node that gets it. The
+ * message's handler puts it into the buffer there. Handlers run one at a time, so there are no locks and no barriers: the last message of each run node
+ * to each other says that it is the last of the iteration.
  *
  * cc -O2 custom.c $(blizzard config --cflags) $(blizzard config --libs) -lm -o dsmc-custom && blizzard run -n 2 -- ./dsmc-custom
  */
@@ -26,8 +27,8 @@ static volatile int last_missing[2];
 static int turn;
 
 static void make(void) {
-    particles = need(bz_alloc_on(self(), most() * sizeof *particles));
-    moved = need(bz_alloc_on(self(), most() * sizeof *moved));
+    particles = need(malloc(most() * sizeof *particles));
+    moved = need(malloc(most() * sizeof *moved));
     packets = need(calloc(run_nodes(), sizeof *packets));
     for (int i = 0; i < 2; i++) came[i] = need(malloc(most() * sizeof **came));
     bz_barrier();

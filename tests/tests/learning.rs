@@ -589,7 +589,8 @@ int main(void) {
     assert!(bundled < unlearnt / 10, "{bundled} {unlearnt}");
 }
 
-/// One node runs guarded code unless an option says what is inserted. What cannot be guarded has tests, and a note says why.
+/// One node runs guarded code unless an option says what is inserted, or the program takes memory away from itself. What cannot be guarded has tests, and a note
+/// says why.
 #[test]
 fn what_runs_alone_is_guarded() {
     let shared = "#include <blizzard.h>\n#include <stdio.h>\nint main(void) { long *p = bz_alloc(64); p[1] = bz_nodes(); printf(\"%ld\\n\", p[1]); return 0; }";
@@ -614,6 +615,9 @@ fn what_runs_alone_is_guarded() {
     ] {
         assert_eq!(guarded(&learner, words).0, is_guarded, "{words:?}");
     }
+    let managed = "#include <blizzard.h>\n#include <tempest.h>\nint main(void) { return TPPI_self_address != 0; }";
+    let (is_guarded, said) = guarded(&Learner::new(managed), &[]);
+    assert!(!is_guarded && !said.contains("note"), "{said}");
     let gs = "int main(void) { if (__builtin_expect(bz_nodes() == 9, 0)) __asm__ volatile(\"mov %%gs:16, %%rax\" ::: \"rax\"); return 0; }";
     let learner = Learner::new(&format!("#include <blizzard.h>\n{gs}"));
     let (is_guarded, said) = guarded(&learner, &[]);

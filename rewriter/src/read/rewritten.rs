@@ -9,8 +9,8 @@ use crate::base::options::Options;
 use blizzard_contract as contract;
 use blizzard_contract::trap_map::TrapMap;
 use blizzard_contract::{
-    AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, TrapEntry, TrapHead,
-    module_flags,
+    AT_BLIZZARD, FORK_NOTE_NAME, FORK_NOTE_TYPE, INFO_SECTION, MODULE_MAGIC, ModuleInfo, TEMPEST_NOTE_TYPE, TrapEntry,
+    TrapHead, module_flags,
 };
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian as LE, Object, ObjectSection, ObjectSegment};
@@ -139,13 +139,23 @@ fn field(file: &[u8], at: usize) -> Option<u64> {
 
 /// Whether the program has the note of those whose node 0 creates the other nodes.
 pub fn creates_nodes(file: &[u8]) -> bool {
+    has_note(file, FORK_NOTE_TYPE)
+}
+
+/// Whether the program has the note of those that use `tempest.h`: such a program takes memory away from itself, on one node, too.
+pub fn manages_memory(file: &[u8]) -> bool {
+    has_note(file, TEMPEST_NOTE_TYPE)
+}
+
+/// Whether the program has a note of the client library, of this type.
+fn has_note(file: &[u8], kind: u32) -> bool {
     let Ok(header) = object::elf::FileHeader64::<LE>::parse(file) else { return false };
     let Ok(segments) = header.program_headers(LE, file) else { return false };
     segments.iter().any(|segment| {
         let Ok(Some(mut notes)) = segment.notes(LE, file) else { return false };
         // A damaged note ends the list: what is wrong with the file is for the loader to say.
         core::iter::from_fn(|| notes.next().ok().flatten())
-            .any(|note| note.name() == FORK_NOTE_NAME.as_bytes() && note.n_type(LE).0 == FORK_NOTE_TYPE)
+            .any(|note| note.name() == FORK_NOTE_NAME.as_bytes() && note.n_type(LE).0 == kind)
     })
 }
 

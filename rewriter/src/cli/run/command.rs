@@ -128,9 +128,9 @@ impl RunCommand {
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let guards = self.guards_by_default();
         let ready = prepare(name, self.options, guards, self.libraries, !self.no_learn)?;
-        let Ready { original, flags, creates, object, .. } = ready;
+        let Ready { original, flags, creates, manages, object, .. } = ready;
         if learn.is_some() {
-            expect_to_learn(name, object, self.nodes)?;
+            expect_to_learn(name, object, self.nodes > 1 || manages)?;
         }
         let mut executable = ready.executable;
         if let Some(why) = incomplete(flags).filter(|_| self.nodes > 1 && !self.allow_incomplete) {
@@ -211,7 +211,7 @@ impl RunCommand {
 }
 
 impl RunCommand {
-    /// Whether guarded code is made of an original program, though nobody has asked for it. Nobody takes memory away from a node that runs alone,
+    /// Whether guarded code is made of an original program, though nobody has asked for it. Nobody else takes memory away from a node that runs alone,
     /// so guarded code never faults there, and costs what relocation costs. Several nodes are served best by tests (`MEASUREMENTS.md`, "Which
     /// is the default").
     fn guards_by_default(&self) -> bool {
@@ -279,7 +279,7 @@ impl RunCommand {
             }
         };
         if is_to_learn {
-            expect_to_learn(name, object, nodes)?;
+            expect_to_learn(name, object, nodes > 1 || rewritten::manages_memory(&input.bytes))?;
         }
         let mut sent: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
         sent.dedup();
@@ -365,16 +365,16 @@ fn tell_of_failure(outcome: &RunOutcome, seen: impl FnOnce(&RunOutcome) -> Vec<S
     }
 }
 
-/// Who wants to know what a program learns is told if it learns nothing.
+/// Who wants to know what a program learns is told if it learns nothing. `faults`: memory is taken away from a node of this run.
 ///
 /// # Errors
 /// It is no guarded code.
-fn expect_to_learn(name: &OsStr, object: Option<Object>, nodes: u32) -> Result<()> {
+fn expect_to_learn(name: &OsStr, object: Option<Object>, faults: bool) -> Result<()> {
     if object.is_none() {
         let what = format!("{}: was rewritten without --access guard: it learns nothing", name.display());
         return Err(Error::new(what).help("give the original program"));
     }
-    if nodes == 1 {
+    if !faults {
         messages::note("on one node no access faults, so nothing is learnt\n  help: use -n 2, or leave out -n");
     }
     Ok(())
@@ -536,13 +536,16 @@ pub(super) struct Ready {
     pub(super) flags: ModuleFlags,
     /// It creates its nodes by itself.
     pub(super) creates: bool,
+    /// It uses `tempest.h`.
+    pub(super) manages: bool,
     /// Of guarded code that learns: what it was made from.
     pub(super) object: Option<Object>,
     /// Its libraries with their rewritten forms; none if the program was rewritten before.
     pub(super) libraries: Vec<(PathBuf, PathBuf)>,
 }
 
-/// The rewritten form of program `name`: as it is `asked` for, or if `guards` as guarded code, where the program can be and creates no nodes.
+/// The rewritten form of program `name`: as it is `asked` for, or if `guards` as guarded code, where the program can be, creates no nodes and takes no memory away
+/// from itself.
 pub(super) fn prepare(
     name: &OsStr,
     asked: RewriteOptions,
@@ -551,14 +554,22 @@ pub(super) fn prepare(
     learns: bool,
 ) -> Result<Ready> {
     let input = input::read(&input::find_program(name)?)?;
-    let creates = rewritten::creates_nodes(&input.bytes);
+    let (creates, manages) = (rewritten::creates_nodes(&input.bytes), rewritten::manages_memory(&input.bytes));
     if let Some(flags) = rewritten::rewritten_with(&input.bytes) {
         refuse_other_options(&input.name, flags, asked)?;
         let object = accesses::object_of(&input.bytes);
-        return Ok(Ready { executable: input.path, original: None, flags, creates, object, libraries: Vec::new() });
+        return Ok(Ready {
+            executable: input.path,
+            original: None,
+            flags,
+            creates,
+            manages,
+            object,
+            libraries: Vec::new(),
+        });
     }
     let options = asked.options();
-    if !guards || creates {
+    if !guards || creates || manages {
         return of_original(&input, &options, libraries, learns);
     }
     // It runs alone: no access of it faults, so there is nothing to learn.
@@ -576,12 +587,12 @@ pub(super) fn prepare(
 
 /// The form of an original program that `options` ask for, and of its libraries.
 fn of_original(input: &input::InputFile, options: &Options, libraries: LibraryOptions, learns: bool) -> Result<Ready> {
-    let creates = rewritten::creates_nodes(&input.bytes);
+    let (creates, manages) = (rewritten::creates_nodes(&input.bytes), rewritten::manages_memory(&input.bytes));
     let (object, learnt) = known(input, options, learns)?;
     let Prepared { program: executable, libraries } = closure(input, options, libraries, &learnt)?;
     // As the kernel names a program that is executed.
     let original = input.path.canonicalize().ok();
-    Ok(Ready { executable, original, flags: flags_of(options), creates, object, libraries })
+    Ok(Ready { executable, original, flags: flags_of(options), creates, manages, object, libraries })
 }
 
 /// Of an original program that becomes guarded code and learns: what it is, and what is known of it.

@@ -7,9 +7,10 @@
 # Runs are in turn, one of each form, so that what disturbs the machine disturbs all. Printed: for each form and number of nodes the median time of the
 # iterations, its ratio to `plain` (the median of the ratios of runs in the same turn), and misses, messages and bytes of the last run. A form whose
 # checksum differs ends it with status 1. Without mpicc or mpirun the form `mpi` is skipped, in a line.
-# PRIORITY="chrt -f 10" in the environment goes in front of every run, for no more nodes than there are processors; BLIZZARD and CC name the tools.
+# PRIORITY="chrt -f 10" in the environment goes in front of every run, for no more nodes than there are processors; CUSTOM="--access guard" are options for
+# `blizzard run` of the form `custom`; BLIZZARD and CC name the tools.
 set -eu
-blizzard=${BLIZZARD:-blizzard} cc=${CC:-cc} priority=${PRIORITY:-}
+blizzard=${BLIZZARD:-blizzard} cc=${CC:-cc} priority=${PRIORITY:-} custom=${CUSTOM:-}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 [ $# -ge 3 ] || usage
@@ -38,6 +39,7 @@ one() {
     case $form in
     plain) $priority "$program" "$@" ;;
     mpi) $priority mpirun --oversubscribe -n "$nodes" "$program" "$@" ;;
+    custom) $priority "$blizzard" run -n "$nodes" $custom --stats "$stats" -- "$program" "$@" ;;
     *) $priority "$blizzard" run -n "$nodes" --stats "$stats" -- "$program" "$@" ;;
     esac >"$folder/out" 2>"$folder/err" || { cat "$folder/err" >&2; exit 1; }
     sum=$(grep '^checksum ' "$folder/out")

@@ -21,8 +21,8 @@ static void *shared(unsigned slot, size_t bytes, unsigned block_bytes) {
     if (self() == 0) {
 #ifdef TUNED
         /* What crosses together is fetched together, from the run node that writes it. */
-        bz_attributes_t attributes = {.block_bytes = block_bytes, .homes = BZ_HOMES_FIRST_TOUCH};
-        bz_publish(slot, need(bz_alloc_with(bytes ? bytes : 1, &attributes)));
+        bz_attr_t attributes = {.block_bytes = block_bytes, .homes = BZ_HOMES_FIRST_TOUCH};
+        bz_publish(slot, need(bz_alloc_with(&attributes, bytes ? bytes : 1)));
 #else
         (void)block_bytes;
         bz_publish(slot, need(bz_alloc(bytes ? bytes : 1)));

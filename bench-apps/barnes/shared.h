@@ -24,7 +24,7 @@ static void wait_for_all(void) { bz_barrier(); }
 /* Memory of all, made by node 0. */
 static void *shared(unsigned slot, size_t bytes) {
 #ifdef TUNED
-    bz_attributes_t attributes = {.block_bytes = 1024, .homes = BZ_HOMES_FIRST_TOUCH};
+    bz_attr_t attributes = {.block_bytes = 1024, .homes = BZ_HOMES_FIRST_TOUCH};
     return made_by_node_0(slot, bytes, &attributes);
 #else
     return made_by_node_0(slot, bytes, NULL);

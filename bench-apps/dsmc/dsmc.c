@@ -41,8 +41,8 @@ static void make(void) {
             for (unsigned i = 0; i < 2 * BUFFERS; i++) {
 #ifdef TUNED
                 /* At the run node that reads it; what is written together travels together. */
-                bz_attributes_t attributes = {.block_bytes = 2048, .homes = BZ_HOMES_NODE, .node = node};
-                shared[i % 2][node * BUFFERS + i / 2] = need(bz_alloc_with(bytes, &attributes));
+                bz_attr_t attributes = {.block_bytes = 2048, .homes = BZ_HOMES_NODE, .node = node};
+                shared[i % 2][node * BUFFERS + i / 2] = need(bz_alloc_with(&attributes, bytes));
 #else
                 shared[i % 2][node * BUFFERS + i / 2] = need(bz_alloc(bytes));
 #endif

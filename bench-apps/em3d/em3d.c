@@ -17,8 +17,8 @@ static double *value_memory(int kind, unsigned part, uint64_t count) {
 #ifdef TUNED
     /* The owner writes, the same nodes read in each iteration: its barriers send them what is new. Most of a page is read elsewhere: the first miss fetches
      * it whole. */
-    bz_attributes_t whole_pages = {.block_bytes = 4096, .homes = BZ_HOMES_NODE, .node = self(), .protocol = BZ_PROTOCOL_UPDATE};
-    double *v = bz_alloc_with(bytes, &whole_pages);
+    bz_attr_t whole_pages = {.block_bytes = 4096, .homes = BZ_HOMES_NODE, .node = self(), .protocol = BZ_PROTOCOL_UPDATE};
+    double *v = bz_alloc_with(&whole_pages, bytes);
 #else
     double *v = bz_alloc_on(self(), bytes);
 #endif

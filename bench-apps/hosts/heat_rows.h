@@ -21,8 +21,8 @@ __attribute__((destructor)) static void print_time(void) {
 #define bz_barrier timed_barrier
 
 static void *alloc_rows(size_t bytes) {
-    bz_attributes_t rows = { .protocol = BZ_PROTOCOL_UPDATE, .homes = BZ_HOMES_SLICES };
-    return bz_alloc_with(bytes, &rows);
+    bz_attr_t rows = { .protocol = BZ_PROTOCOL_UPDATE, .homes = BZ_HOMES_SLICES };
+    return bz_alloc_with(&rows, bytes);
 }
 
 #define bz_alloc alloc_rows

@@ -17,7 +17,7 @@ static int place_of(int point) { return point; }
 static void *shared(unsigned slot, size_t bytes) {
 #ifdef TUNED
     /* Whole pages, at the run node that uses them. */
-    bz_attributes_t attributes = {.block_bytes = 4096, .homes = BZ_HOMES_FIRST_TOUCH};
+    bz_attr_t attributes = {.block_bytes = 4096, .homes = BZ_HOMES_FIRST_TOUCH};
     return made_by_node_0(slot, bytes, &attributes);
 #else
     return made_by_node_0(slot, bytes, NULL);

@@ -121,10 +121,10 @@ static void allocate(void) {
         uint64_t kept = argument(name);
         if (k % nodes != node)
             continue;
-        bz_attributes_t attributes = {.block_bytes = kept & 0xffff, .homes = kept >> 16 & 0xff, .protocol = kept >> 32 & 0xff};
+        bz_attr_t attributes = {.block_bytes = kept & 0xffff, .homes = kept >> 16 & 0xff, .protocol = kept >> 32 & 0xff};
         if (attributes.homes == BZ_HOMES_NODE)
             attributes.node = (uint32_t)((kept >> 24 & 0xff) % nodes);
-        void *memory = bz_alloc_with((pages - k + pieces - 1) / pieces * PAGE, &attributes);
+        void *memory = bz_alloc_with(&attributes, (pages - k + pieces - 1) / pieces * PAGE);
         if (!memory) {
             fprintf(stderr, "workload: no shared memory\n");
             exit(3);

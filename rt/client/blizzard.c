@@ -281,9 +281,9 @@ unsigned bz_node(void) { return api()->node(); }
 unsigned bz_nodes(void) { return api()->nodes(); }
 void *bz_alloc(size_t bytes) { return api()->alloc(bytes); }
 void *bz_alloc_on(unsigned home, size_t bytes) { return api()->alloc_on(home, bytes); }
-void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes) {
+void *bz_alloc_with(const bz_attr_t *attributes, size_t bytes) {
     /* The runtime takes no pointers: the attributes may lie in shared memory, and are read with checks here. */
-    bz_attributes_t a = {0, 0, 0, 0};
+    bz_attr_t a = {0, 0, 0, 0};
     if (attributes) a = *attributes;
     return api()->alloc_with(bytes, a.block_bytes, a.homes, a.node, a.protocol);
 }
@@ -298,6 +298,14 @@ void bz_unlock(bz_lock_t *lock) { api()->unlock(lock); }
 uint64_t bz_fetch_add_u64(uint64_t *p, uint64_t v) { return api()->fetch_add_u64(p, v); }
 void bz_prefetch(const void *p, size_t bytes, int store) { api()->prefetch(p, bytes, store); }
 void bz_check_out(const void *p, size_t bytes, int store) { api()->check_out(p, bytes, store); }
+void bz_get(void *to, const void *from, size_t bytes) {
+    bz_check_out(from, bytes, 0);
+    memcpy(to, from, bytes);
+}
+void bz_put(void *to, const void *from, size_t bytes) {
+    bz_check_out(to, bytes, 1);
+    memcpy(to, from, bytes);
+}
 void bz_check_in(const void *p, size_t bytes) { api()->check_in(p, bytes); }
 uint64_t bz_reduce_sum_u64(uint64_t v) { return api()->reduce_sum_u64(v); }
 double bz_reduce_sum_f64(double v) { return api()->reduce_sum_f64(v); }

@@ -62,7 +62,7 @@ enum {
 enum { BZ_BY_SUM, BZ_BY_MIN, BZ_BY_MAX, BZ_BY_OR };
 enum { BZ_OF_U32, BZ_OF_I32, BZ_OF_U64, BZ_OF_I64, BZ_OF_F32, BZ_OF_F64 };
 enum { BZ_HOMES_DEFAULT, BZ_HOMES_ROUND_ROBIN, BZ_HOMES_FIRST_TOUCH, BZ_HOMES_NODE, BZ_HOMES_SLICES };
-typedef struct bz_attributes {
+typedef struct bz_attr {
     /* Bytes that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096. Large blocks take one miss for data that is used together; small ones
      * keep data apart that different nodes write. The memory is aligned to it and is a multiple of it long. */
     uint32_t block_bytes;
@@ -75,11 +75,11 @@ typedef struct bz_attributes {
     /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is, but for BZ_PROTOCOL_UPDATE, which "Flushes" below explains, and
      * BZ_PROTOCOL_REDUCE_BY(...), "Reductions in place". All others are sequentially consistent. */
     uint32_t protocol;
-} bz_attributes_t;
+} bz_attr_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Allocations with one combination of attributes, if it is not the run's own,
  * share a 512th of the segment (128 MiB of 64 GiB). With BZ_HOMES_NODE, and a block size or protocol that is not the run's, they share a 128th or less of that node's part
  * (128 MiB with two nodes). Slices and first touch share one part. NULL when that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
-void *bz_alloc_with(size_t bytes, const bz_attributes_t *attributes);
+void *bz_alloc_with(const bz_attr_t *attributes, size_t bytes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);
 
@@ -95,6 +95,10 @@ void bz_free(void *p);
 void bz_prefetch(const void *p, size_t bytes, int store);
 void bz_check_out(const void *p, size_t bytes, int store);
 void bz_check_in(const void *p, size_t bytes);
+/* Copies `bytes` bytes that do not overlap from shared memory to private memory (bz_get), or from private memory to shared memory (bz_put): all blocks are checked out first, so that
+ * they travel together. Counted as bz_check_out. */
+void bz_get(void *to, const void *from, size_t bytes);
+void bz_put(void *to, const void *from, size_t bytes);
 
 /* Number of slots of bz_publish and bz_lookup. */
 #define BZ_SLOTS 1024

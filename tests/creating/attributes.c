@@ -28,8 +28,8 @@ static void work(void) {
 
 int main(void) {
     for (unsigned k = 0; k < KINDS; k++) {
-        bz_attributes_t a = {k % 8 ? 32u << k % 8 : 0, k / 8, k % 3, (k + k / 8) % 4};
-        memory[k] = bz_alloc_with(WORDS * 8, &a);
+        bz_attr_t a = {k % 8 ? 32u << k % 8 : 0, k / 8, k % 3, (k + k / 8) % 4};
+        memory[k] = bz_alloc_with(&a, WORDS * 8);
         for (unsigned w = 0; w < WORDS; w++)
             memory[k][w] = k * 1000 + w;
     }

@@ -176,13 +176,13 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "unlock") && me == last)
         bz_unlock(bz_lock_new());
     if (!strcmp(how, "block-size") && me == last)
-        bz_alloc_with(100, &(bz_attributes_t){.block_bytes = 96});
+        bz_alloc_with(&(bz_attr_t){.block_bytes = 96}, 100);
     if (!strcmp(how, "block-too-large") && me == last)
-        bz_alloc_with(100, &(bz_attributes_t){.block_bytes = 8192});
+        bz_alloc_with(&(bz_attr_t){.block_bytes = 8192}, 100);
     if (!strcmp(how, "homes") && me == last)
-        bz_alloc_with(100, &(bz_attributes_t){.homes = 5});
+        bz_alloc_with(&(bz_attr_t){.homes = 5}, 100);
     if (!strcmp(how, "home-node") && me == last)
-        bz_alloc_with(100, &(bz_attributes_t){.homes = BZ_HOMES_NODE, .node = nodes});
+        bz_alloc_with(&(bz_attr_t){.homes = BZ_HOMES_NODE, .node = nodes}, 100);
     if (!strcmp(how, "slot") && me == last)
         bz_publish(BZ_SLOTS, 0);
     if (!strcmp(how, "reduce-null") && me == last)
@@ -255,7 +255,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "too-much")) {
         size_t much = (size_t)1 << 50, half = (size_t)1 << 29;
-        void *all[] = {bz_alloc(much), bz_alloc(-1), bz_alloc_on(last, much), bz_alloc_with(much, &(bz_attributes_t){.block_bytes = 4096})};
+        void *all[] = {bz_alloc(much), bz_alloc(-1), bz_alloc_on(last, much), bz_alloc_with(&(bz_attr_t){.block_bytes = 4096}, much)};
         for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
             printf("%s\n", all[i] ? "got it" : "NULL");
         /* One node asks for what another one keeps account of. */

@@ -33,6 +33,7 @@ fn main() {
         command::help::tests(),
         code::hot_paths::tests(),
         code::jump_tables::tests(),
+        runs::hints::tests(),
         runs::interpreters::tests(),
         runs::launch::tests(),
         runs::made_code::tests(),

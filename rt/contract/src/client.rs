@@ -74,7 +74,7 @@ pub struct BzApi {
     pub alloc_with: extern "C" fn(usize, u32, u32, u32, u32) -> *mut u8,
 }
 
-/// Where an allocation's pages have their homes: values of `bz_attributes_t::homes`.
+/// Where an allocation's pages have their homes: values of `bz_attr_t::homes`.
 pub mod alloc_homes {
     pub const DEFAULT: u32 = 0;
     pub const ROUND_ROBIN: u32 = 1;

@@ -33,7 +33,7 @@ mod sys {
         pub safe fn bz_nodes() -> u32;
         pub safe fn bz_alloc(bytes: usize) -> *mut c_void;
         pub safe fn bz_alloc_on(home: u32, bytes: usize) -> *mut c_void;
-        pub fn bz_alloc_with(bytes: usize, attributes: *const super::RawAttributes) -> *mut c_void;
+        pub fn bz_alloc_with(attributes: *const super::RawAttributes, bytes: usize) -> *mut c_void;
         pub fn bz_free(p: *mut c_void);
         pub safe fn bz_publish(slot: u32, p: *mut c_void);
         pub safe fn bz_lookup(slot: u32) -> *mut c_void;
@@ -169,6 +169,26 @@ impl<T: Plain> Word<T> {
         // SAFETY: as in `get`.
         unsafe { self.0.get().write_volatile(v) }
     }
+}
+
+/// Copies from shared memory to private memory; all blocks travel together. See `bz_get` in `blizzard.h`.
+///
+/// # Panics
+/// The two have different lengths.
+pub fn get<T: Plain>(to: &mut [T], from: &[Word<T>]) {
+    assert_eq!(to.len(), from.len(), "get: lengths differ");
+    check_out(from, false);
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.get());
+}
+
+/// Copies from private memory to shared memory; all blocks travel together. See `bz_put` in `blizzard.h`.
+///
+/// # Panics
+/// The two have different lengths.
+pub fn put<T: Plain>(to: &[Word<T>], from: &[T]) {
+    assert_eq!(to.len(), from.len(), "put: lengths differ");
+    check_out(to, true);
+    to.iter().zip(from).for_each(|(to, from)| to.set(*from));
 }
 
 /// A slice in shared memory. Copies are the same memory; nothing is freed until [`Shared::free`].
@@ -353,7 +373,7 @@ pub enum Element {
     F64,
 }
 
-/// How one allocation is kept: see `bz_attributes_t` in `blizzard.h`.
+/// How one allocation is kept: see `bz_attr_t` in `blizzard.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub block: BlockSize,
@@ -361,7 +381,7 @@ pub struct Attributes {
     pub protocol: Protocol,
 }
 
-/// `bz_attributes_t`.
+/// `bz_attr_t`.
 #[repr(C)]
 struct RawAttributes {
     block_bytes: u32,
@@ -393,7 +413,7 @@ pub fn alloc_with<T: Sharable>(len: usize, attributes: Attributes) -> Result<Sha
     let protocol = attributes.protocol.number();
     let raw = RawAttributes { block_bytes: attributes.block.bytes(), homes, node, protocol };
     // SAFETY: the attributes live until the call returns, and have no value that it refuses.
-    slice(unsafe { sys::bz_alloc_with(bytes_of::<T>(len), &raw) }, len)
+    slice(unsafe { sys::bz_alloc_with(&raw, bytes_of::<T>(len)) }, len)
 }
 
 impl<T: Sharable> Shared<T> {

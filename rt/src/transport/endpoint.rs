@@ -41,9 +41,6 @@ const fn bit_of(peer: NodeId) -> u64 {
     1 << (peer.index() % BITS)
 }
 
-/// Cycles between two times that a node gives its processor to a carrier: some 20 µs, in which a stream of messages becomes a batch.
-const GIVE_WAY_CYCLES: u64 = 50_000;
-
 /// Whether somebody without a processor of its own carries what goes to that peer.
 fn is_carried(wire: &Wires) -> bool {
     wire.state().processor == NO_PROCESSOR
@@ -64,8 +61,8 @@ pub struct Transport {
     /// The last message from or to another node was not about a block.
     pub(super) is_talking: bool,
     /// Peers that got a message and whose state was looked at without a fence, and may be others, too; those of them that got more than answers.
-    unsure: u64,
-    unsure_calls: u64,
+    pub(super) unsure: u64,
+    pub(super) unsure_calls: u64,
     /// A peer was told of a message that is no answer.
     pub(super) has_told: bool,
     /// The bits that no two peers share.
@@ -89,7 +86,7 @@ pub struct Transport {
     /// Whether the peers run.
     pub(super) company: Company,
     /// When this node last gave its processor to a carrier.
-    gave_way: u64,
+    pub(super) gave_way: u64,
 }
 
 impl Transport {
@@ -109,8 +106,8 @@ impl Transport {
             Some(Peer { wire, watch: PeerWatch::default(), overflow: KernelQueue::new() })
         })?;
         let waiting = WaitSettings::new(header.nodes, header.cpus);
-        let is_carried = peers.iter().flatten().any(|peer: &Peer| is_carried(&peer.wire));
-        let waiting = if is_carried { waiting.beside_carrier() } else { waiting };
+        let carried = peers.iter().flatten().filter(|peer: &&Peer| is_carried(&peer.wire)).count();
+        let waiting = if carried > 0 { waiting.beside_carrier(carried == peers.len() - 1) } else { waiting };
         Ok(Transport {
             me,
             region,
@@ -270,19 +267,6 @@ impl Transport {
         if carried != 0 {
             self.give_way_to_carrier(carried, calls);
         }
-    }
-
-    /// Messages are for other hosts, and who carries them shares the nodes' processors: without this it would carry them when this node waits, or after a
-    /// time slice of milliseconds. Not more often than pays: then the next poll comes back to it. Where code has no polls, always.
-    #[cold]
-    fn give_way_to_carrier(&mut self, carried: u64, calls: u64) {
-        if !cfg!(feature = "guard") && sys::cycles().saturating_sub(self.gave_way) < GIVE_WAY_CYCLES {
-            self.unsure |= carried;
-            self.unsure_calls |= carried & calls;
-            return self.station.remind();
-        }
-        sys::sched_yield();
-        self.gave_way = sys::cycles();
     }
 
     /// Tells those who share a peer's bit.

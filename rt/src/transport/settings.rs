@@ -33,9 +33,13 @@ impl WaitSettings {
     }
 
     /// The same where a carrier of messages to other hosts shares a crowded host's processors: an answer takes longer than a sleep and a wake-up of the
-    /// processor itself.
-    pub const fn beside_carrier(self) -> WaitSettings {
-        WaitSettings { yields: 200, ..self }
+    /// processor itself. `alone`: nobody but the carrier tells this node anything, and it does not while the node spins.
+    pub const fn beside_carrier(self, alone: bool) -> WaitSettings {
+        let settings = WaitSettings { yields: 200, ..self };
+        if alone && self.is_crowded() {
+            return WaitSettings { spins_min: 1, spins_max: 1, spins_most: 1, ..settings };
+        }
+        settings
     }
 
     /// The settings for `nodes` nodes on `cpus` processors.

@@ -31,6 +31,9 @@ const INTERRUPT_PAUSES: u32 = 80;
 /// A wait that has been in vain for so many looks says so. A shorter one leaves the word `activity` alone: to change it back would take a fence.
 const QUIET_LOOKS: u32 = 32;
 
+/// Cycles between two times that a node gives its processor to a carrier: some 20 µs, in which a stream of messages becomes a batch.
+const GIVE_WAY_CYCLES: u64 = 50_000;
+
 impl Transport {
     /// Before each look of a wait: if this node has just sent a message, lets its receiver work undisturbed for as long as has been found to be best, unless there is a
     /// message of somebody else. Only while a peer that is waited for may be expected to run.
@@ -188,6 +191,19 @@ impl Transport {
             self.sleep(limit_ns.min(longest_ns), has_more);
             Idled { looks: 1, slept: true }
         }
+    }
+
+    /// Messages are for other hosts, and who carries them shares the nodes' processors: without this it would carry them when this node waits, or after a
+    /// time slice of milliseconds. Not more often than pays: then the next poll comes back to it. Where code has no polls, always.
+    #[cold]
+    pub(super) fn give_way_to_carrier(&mut self, carried: u64, calls: u64) {
+        if !cfg!(feature = "guard") && sys::cycles().saturating_sub(self.gave_way) < GIVE_WAY_CYCLES {
+            self.unsure |= carried;
+            self.unsure_calls |= carried & calls;
+            return self.station.remind();
+        }
+        sys::sched_yield();
+        self.gave_way = sys::cycles();
     }
 
     /// As many looks as usual were in vain: goes on for as many more while those run who may be waited for, up to a limit.

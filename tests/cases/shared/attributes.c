@@ -13,15 +13,15 @@ int main(void) {
     const unsigned me = node = bz_node(), nodes = bz_nodes();
     /* Node 0 writes the attributes where all nodes read them. */
     if (me == 0) {
-        bz_attributes_t *all = bz_alloc(SIZES * HOMES * sizeof *all);
+        bz_attr_t *all = bz_alloc(SIZES * HOMES * sizeof *all);
         for (unsigned k = 0; k < SIZES * HOMES; k++)
-            all[k] = (bz_attributes_t){k % SIZES ? 32u << k % SIZES : 0, k / SIZES, k % nodes, (k + k / SIZES) % 5};
+            all[k] = (bz_attr_t){k % SIZES ? 32u << k % SIZES : 0, k / SIZES, k % nodes, (k + k / SIZES) % 5};
         bz_publish(0, all);
     }
-    bz_attributes_t *all = bz_lookup(0);
+    bz_attr_t *all = bz_lookup(0);
     for (unsigned k = 0; k < SIZES * HOMES; k++) {
         if (k % nodes == me)
-            bz_publish(k + 1, bz_alloc_with(WORDS * 8, &all[k]));
+            bz_publish(k + 1, bz_alloc_with(&all[k], WORDS * 8));
         memory[k] = bz_lookup(k + 1);
         size_t aligned = all[k].block_bytes ? all[k].block_bytes : 64;
         CHECK(memory[k] && ((uintptr_t)memory[k] & (aligned - 1)) == 0);
@@ -51,7 +51,7 @@ int main(void) {
     for (unsigned k = 0; k < SIZES * HOMES; k++)
         if ((k + 1) % nodes == me) {
             bz_free(memory[k]);
-            uint64_t *again = bz_alloc_with(WORDS * 8, &all[k]);
+            uint64_t *again = bz_alloc_with(&all[k], WORDS * 8);
             for (unsigned w = 0; w < WORDS; w++)
                 CHECK(again[w] == 0);
         }

@@ -2,7 +2,7 @@
 //# flags: -O0 | -O2 -fno-tree-loop-distribute-patterns
 //# compilers: gcc
 //# nodes: 2 4
-/* Prefetch, check-out and check-in in a red-black relaxation: with the hints in the right places, in wrong ones, and over memory that is none
+/* Prefetch, check-out, check-in, get and put in a red-black relaxation: with the hints in the right places, in wrong ones, and over memory that is none
  * of theirs, the sums are those of the plain program. */
 #include "blizzard.h"
 #include <stdio.h>
@@ -35,6 +35,15 @@ int main(void) {
             }
             bz_barrier();
         }
+    /* Each node moves rows of the one behind it, through memory of its own. */
+    static long rows[ROWS][COLUMNS];
+    for (unsigned r = (node + 1) % nodes; r < ROWS; r += nodes)
+        bz_get(rows[r], grid[r] + 1, sizeof grid[r] - 2 * sizeof(long));
+    bz_barrier();
+    for (unsigned r = (node + 1) % nodes; r < ROWS; r += nodes)
+        bz_put(grid[ROWS - 1 - r] + 1, rows[r], sizeof grid[r] - 2 * sizeof(long));
+    bz_get(rows, rows[1], 0);
+    bz_barrier();
     int local = 5;
     bz_prefetch(&local, sizeof local, 1);
     bz_check_out(NULL, 100, 1);

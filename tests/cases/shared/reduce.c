@@ -10,9 +10,9 @@
 enum { WORDS = 700, ROUNDS = 5, BINS = 64 };
 
 static void *combined(unsigned slot, unsigned by, unsigned homes, uint32_t block_bytes, uint32_t protocol) {
-    bz_attributes_t how = {.block_bytes = block_bytes, .homes = homes, .node = bz_nodes() - 1, .protocol = protocol};
+    bz_attr_t how = {.block_bytes = block_bytes, .homes = homes, .node = bz_nodes() - 1, .protocol = protocol};
     if (bz_node() == by)
-        bz_publish(slot, bz_alloc_with(WORDS * 8, &how));
+        bz_publish(slot, bz_alloc_with(&how, WORDS * 8));
     return bz_lookup(slot);
 }
 

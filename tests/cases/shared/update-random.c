@@ -81,10 +81,10 @@ static void look(unsigned home, uint64_t random) {
 int main(void) {
     const unsigned me = node = bz_node(), nodes = bz_nodes();
     for (unsigned home = 0; home < nodes; home++) {
-        const bz_attributes_t update = {
+        const bz_attr_t update = {
             .block_bytes = block_bytes[home], .homes = BZ_HOMES_NODE, .node = home, .protocol = BZ_PROTOCOL_UPDATE};
         if (me == 0) {
-            bz_publish(10 + home, bz_alloc_with(WORDS * 8, &update));
+            bz_publish(10 + home, bz_alloc_with(&update, WORDS * 8));
             bz_publish(20 + home, bz_counter_new(0));
             bz_publish(30 + home, bz_counter_new(0));
             bz_publish(40 + home, bz_event_new());

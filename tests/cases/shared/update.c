@@ -9,9 +9,9 @@
 enum { WORDS = 1200, ROUNDS = 20, EACH = 200 };
 
 static uint64_t *of_home(unsigned home, uint32_t block_bytes, unsigned slot) {
-    bz_attributes_t update = {.block_bytes = block_bytes, .homes = BZ_HOMES_NODE, .node = home, .protocol = BZ_PROTOCOL_UPDATE};
+    bz_attr_t update = {.block_bytes = block_bytes, .homes = BZ_HOMES_NODE, .node = home, .protocol = BZ_PROTOCOL_UPDATE};
     if (bz_node() == 0)
-        bz_publish(slot, bz_alloc_with(WORDS * 8, &update));
+        bz_publish(slot, bz_alloc_with(&update, WORDS * 8));
     return bz_lookup(slot);
 }
 
@@ -100,8 +100,8 @@ int main(void) {
     /* Freed memory comes back zeroed, and its old readers see it so. */
     if (me == 0) {
         bz_free(large);
-        bz_attributes_t update = {.block_bytes = 4096, .homes = BZ_HOMES_NODE, .node = 0, .protocol = BZ_PROTOCOL_UPDATE};
-        bz_publish(6, bz_alloc_with(WORDS * 8, &update));
+        bz_attr_t update = {.block_bytes = 4096, .homes = BZ_HOMES_NODE, .node = 0, .protocol = BZ_PROTOCOL_UPDATE};
+        bz_publish(6, bz_alloc_with(&update, WORDS * 8));
     }
     uint64_t *again = bz_lookup(6);
     for (unsigned w = 0; w < WORDS; w++)

@@ -35,12 +35,12 @@ __attribute__((noinline)) static void *rows(volatile int depth) {
     return p;
 }
 int main(void) {
-    bz_attributes_t plain = { .block_bytes = 128 };
+    bz_attr_t plain = { .block_bytes = 128 };
     if (bz_node() == 0) {
         bz_publish(0, rows(7));
         bz_publish(1, inlined(BYTES));
         bz_publish(2, bz_alloc_on(0, BYTES));
-        bz_publish(3, bz_alloc_with(BYTES, &plain));
+        bz_publish(3, bz_alloc_with(&plain, BYTES));
     }
     long sum = 0;
     for (int slot = 0; slot < 4; slot++) {

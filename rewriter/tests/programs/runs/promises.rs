@@ -18,8 +18,8 @@ static unsigned me;
 static bz_counter_t *told;
 static volatile unsigned long all_bytes = WORDS * 8;
 static void *of_update(unsigned slot, uint32_t block_bytes) {
-    bz_attributes_t update = {.block_bytes = block_bytes, .homes = BZ_HOMES_NODE, .node = 0, .protocol = BZ_PROTOCOL_UPDATE};
-    if (me == 0) bz_publish(slot, bz_alloc_with(WORDS * 8, &update)); // made
+    bz_attr_t update = {.block_bytes = block_bytes, .homes = BZ_HOMES_NODE, .node = 0, .protocol = BZ_PROTOCOL_UPDATE};
+    if (me == 0) bz_publish(slot, bz_alloc_with(&update, WORDS * 8)); // made
     return bz_lookup(slot);
 }
 /* Counters flush nothing. */
@@ -102,9 +102,9 @@ static void kept(uint64_t *at, bz_lock_t *lock) {
         sums += coherent[5] + use(&coherent[me]);
         /* Memory that is used again belongs to nobody. */
         uint64_t *again = 0;
-        bz_attributes_t update = {.homes = BZ_HOMES_NODE, .node = 0, .protocol = BZ_PROTOCOL_UPDATE};
+        bz_attr_t update = {.homes = BZ_HOMES_NODE, .node = 0, .protocol = BZ_PROTOCOL_UPDATE};
         bz_lock(lock);
-        again = bz_alloc_with(64, &update);
+        again = bz_alloc_with(&update, 64);
         bz_unlock(lock);
         fill(again, me);
         bz_free(again);

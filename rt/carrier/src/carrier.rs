@@ -334,6 +334,8 @@ struct State<'a> {
     holding: Vec<usize>,
     /// By node of this host: a lane of it that has got a message since it was told.
     told: Vec<Option<usize>>,
+    /// A node was told, and has not had the processor since.
+    has_told: bool,
     watches: Vec<PeerWatch>,
     attention: Attention,
     now_ns: u64,
@@ -377,6 +379,7 @@ impl<'a> State<'a> {
             sent: vec![0; plan.hosts.len()],
             holding: Vec::new(),
             told: vec![None; here.len()],
+            has_told: false,
             watches: vec![PeerWatch::default(); here.len()],
             attention: Attention::default(),
             now_ns: 0,
@@ -426,7 +429,6 @@ impl<'a> State<'a> {
         let (mut spins, mut yields) = (Spins::new(&waiting), Attempts::FRESH);
         let (mut looks, mut yielded, mut alone, mut untimed) = (0, 0, 0, LOOKS_UNTIMED);
         let here = self.hosts[self.plan.me].len() as u32;
-        let xlooks: u32 = std::env::var("XLOOKS").ok().and_then(|t| t.parse().ok()).unwrap_or(LOOKS_ALONE);
         let mut is_connected = false;
         while !stop.load(Ordering::Relaxed) {
             let mut longest_ns = LOOK_NS;
@@ -452,7 +454,11 @@ impl<'a> State<'a> {
                     spins.answered(&waiting);
                 }
                 (looks, yielded, alone) = (0, 0, 0);
-            } else if waiting.is_crowded() && yielded >= here && alone < xlooks && self.nodes_wait() {
+                if std::mem::take(&mut self.has_told) && waiting.is_crowded() && yields.may() {
+                    yielded = 1;
+                    self.give_way(&mut yields, true);
+                }
+            } else if waiting.is_crowded() && yielded >= here && alone < LOOKS_ALONE && self.nodes_wait() {
                 alone += 1;
             } else if looks < spins.now() && !waiting.is_crowded() {
                 looks += 1;
@@ -466,23 +472,27 @@ impl<'a> State<'a> {
                 }
             } else if yielded < most_yields && yields.may() {
                 (yielded, alone) = (yielded + 1, 0);
-                if yielded == 1 && waiting.is_crowded() && self.plan.interrupts {
-                    // It may have this thread's processor next, and compute for a time slice.
-                    self.interrupt_nodes();
-                }
-                let began = sys::cycles();
-                sys::sched_yield();
-                if sys::cycles().saturating_sub(began) < LONG_YIELD_CYCLES {
-                    yields.of_use();
-                } else {
-                    yields.in_vain();
-                }
+                self.give_way(&mut yields, yielded == 1 && waiting.is_crowded());
             } else {
                 yields.done_without();
                 longest_ns = longest_ns.min(self.look_around(tell));
                 self.sleep(waker, stop, longest_ns);
                 (looks, yielded, alone, untimed) = (0, 0, 0, LOOKS_UNTIMED);
             }
+        }
+    }
+
+    /// Yields, and notes whether that is of use. `computes`: who has this thread's processor next may compute for a time slice.
+    fn give_way(&self, yields: &mut Attempts, computes: bool) {
+        if computes && self.plan.interrupts {
+            self.interrupt_nodes();
+        }
+        let began = sys::cycles();
+        sys::sched_yield();
+        if sys::cycles().saturating_sub(began) < LONG_YIELD_CYCLES {
+            yields.of_use();
+        } else {
+            yields.in_vain();
         }
     }
 
@@ -512,6 +522,15 @@ impl<'a> State<'a> {
     /// Moves what there is, in both directions; whether there was anything.
     fn step(&mut self, tell: &dyn Fn(CarrierEvent)) -> bool {
         let mut busy = false;
+        for host in self.others() {
+            while !self.peers[host].is_lost && self.worker.unsent(self.peers[host].peer) < MOST_UNSENT {
+                match self.send_batch(host, false) {
+                    Ok(false) => break,
+                    Ok(true) => busy = true,
+                    Err(why) => self.lose(host, why, tell),
+                }
+            }
+        }
         while self.worker.progress() {
             busy = true;
         }
@@ -528,15 +547,6 @@ impl<'a> State<'a> {
         }
         busy |= self.deliver_held();
         self.tell_nodes();
-        for host in self.others() {
-            while !self.peers[host].is_lost && self.worker.unsent(self.peers[host].peer) < MOST_UNSENT {
-                match self.send_batch(host, false) {
-                    Ok(false) => break,
-                    Ok(true) => busy = true,
-                    Err(why) => self.lose(host, why, tell),
-                }
-            }
-        }
         busy
     }
 
@@ -674,6 +684,7 @@ impl<'a> State<'a> {
     /// Tells the nodes of this host of what is in their rings.
     fn tell_nodes(&mut self) {
         if self.told.iter().any(Option::is_some) {
+            self.has_told = true;
             AtomicU32::full_fence();
             for number in self.told.iter_mut().filter_map(Option::take) {
                 self.lanes[number].ends.tell(Urgency::Call);

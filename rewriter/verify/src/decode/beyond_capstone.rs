@@ -1,7 +1,7 @@
 //! Instructions that Capstone does not know.
 //!
 //! Input: the bytes of one instruction. Output: its record. Vector extensions of recent processors (AVX-IFMA, AVX-VNNI and its 8- and 16-bit
-//! forms, AVX-NE-CONVERT, SM3, SM4, CMPccXADD, AVX512-BF16, the arithmetic of AVX512-FP16) are described here by opcode; of what is not,
+//! forms, AVX-NE-CONVERT, SM3, SM4, CMPccXADD, AVX512-BF16, AVX512-FP16) are described here by opcode; of what is not,
 //! and of PadLock's instructions, the encoding tells the length, and the rest counts as unknown. So is MOVSXD without REX.W, which moves 32 or 16 bits: no
 //! compiler writes it, but what is out of step with a program's instructions may be one.
 //!
@@ -37,7 +37,8 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
     if let Some(size) = known
         && raw.reg_form()
     {
-        return Some(record(&raw, va, len as u8, &[], None, size, 0, 0));
+        let ops = general_operands(&raw, b)?;
+        return Some(record(&raw, va, len as u8, &ops, None, size, 0, 0));
     }
     if let Some(size) = known {
         let mem = memory(&raw, b, va + len as u64, size)?;
@@ -48,6 +49,10 @@ pub fn decode(b: &[u8], va: u64) -> Option<Insn> {
             let register = |reg| EffectOperand::Gpr { reg, bytes };
             let (reg, other) = registers(&raw, b)?;
             ops = vec![register(reg), EffectOperand::Mem, register(other)];
+        } else if general(&raw) == Some(Role::Destination) && raw.op != 0x7e {
+            ops = general_operands(&raw, b)?;
+            ops.truncate(1);
+            ops.push(EffectOperand::Mem);
         }
         return Some(record(&raw, va, len as u8, &ops, Some(mem), size, address, 0));
     }
@@ -85,7 +90,59 @@ fn adds_conditionally(r: &Raw) -> bool {
     (r.enc, r.map, r.pp) == (Enc::Vex, 2, PP_66) && matches!(r.op, 0xe0..=0xef) && !r.reg_form()
 }
 
-/// Bytes of the memory operand of an instruction that is described here. All but CMPccXADD have vectors and masks as their other operands.
+/// What a general register is in an instruction of AVX512-FP16.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Destination,
+    Source,
+}
+
+/// VMOVW, and conversions between an integer and one element.
+fn general(r: &Raw) -> Option<Role> {
+    match (r.enc, r.map, r.op, r.pp) {
+        (Enc::Evex, 5, 0x2c | 0x2d | 0x78 | 0x79, PP_F3) | (Enc::Evex, 5, 0x7e, PP_66) => Some(Role::Destination),
+        (Enc::Evex, 5, 0x2a | 0x7b, PP_F3) | (Enc::Evex, 5, 0x6e, PP_66) => Some(Role::Source),
+        _ => None,
+    }
+}
+
+/// The operands of an instruction in its register form, or the register of a conversion to an integer.
+fn general_operands(r: &Raw, b: &[u8]) -> Option<Vec<EffectOperand>> {
+    let Some(role) = general(r) else { return Some(Vec::new()) };
+    let first = *b.get(usize::from(r.after_op).checked_sub(4)?)?;
+    // It is the one that may be memory, but for conversions to an integer.
+    let is_second = role == Role::Source || r.op == 0x7e;
+    let reg = if is_second { (r.modrm? & 7) | (!first >> 5 & 1) << 3 } else { r.reg() | (!first >> 7 & 1) << 3 };
+    let general = EffectOperand::Gpr { reg, bytes: if r.w && r.op != 0x7e { 8 } else { 4 } };
+    Some(if role == Role::Destination { vec![general] } else { vec![EffectOperand::Other, general] })
+}
+
+/// The same as [`operand_bytes`], of moves and conversions of AVX512-FP16.
+fn converted_bytes(r: &Raw) -> Option<u16> {
+    let vector = 16u16 << r.l;
+    let part = |parts: u16, element: u16| Some(if r.bcast { element } else { vector / parts });
+    let integer = Some(if r.w { 8 } else { 4 });
+    match (r.map, r.op, r.pp, r.w) {
+        (5, 0x1d, 0, false) => Some(4),
+        (5, 0x1d, PP_66, false) => part(1, 4),
+        (6, 0x13, 0, false) => Some(2),
+        (6, 0x13, PP_66, false) => part(2, 2),
+        (5, 0x5a, 0, false) => part(4, 2),
+        (5, 0x5a, PP_66, true) => part(1, 8),
+        (5, 0x5a, PP_F3, false) => Some(2),
+        (5, 0x5a, PP_F2, true) => Some(8),
+        (5, 0x5b, 0, wide) => part(1, if wide { 8 } else { 4 }),
+        (5, 0x5b, PP_66 | PP_F3, false) | (5, 0x78 | 0x79, 0, false) => part(2, 2),
+        (5, 0x78..=0x7b, PP_66, false) => part(4, 2),
+        (5, 0x7a, PP_F2, wide) => part(1, if wide { 8 } else { 4 }),
+        (5, 0x7c, 0 | PP_66, false) | (5, 0x7d, _, false) => part(1, 2),
+        (5, 0x2a | 0x7b, PP_F3, _) => integer,
+        (5, 0x2c | 0x2d | 0x78 | 0x79, PP_F3, _) | (5, 0x6e | 0x7e, PP_66, _) => Some(2),
+        _ => None,
+    }
+}
+
+/// Bytes of the memory operand of an instruction that is described here. The others are vectors and masks, but for CMPccXADD and [`general`].
 fn operand_bytes(r: &Raw) -> Option<u16> {
     if adds_conditionally(r) {
         return Some(if r.w { 8 } else { 4 });
@@ -94,7 +151,8 @@ fn operand_bytes(r: &Raw) -> Option<u16> {
     // An element, where each lane gets the same one.
     let full = |element: u16| if r.bcast { element } else { vector };
     match (r.enc, r.map, r.op) {
-        _ if r.l > 2 => None,
+        // Of registers the length may be a way of rounding.
+        _ if r.l > 2 && !(r.bcast && r.reg_form()) => None,
         // AVX-VNNI, AVX-VNNI-INT8; AVX-VNNI-INT16.
         (Enc::Vex, 2, 0x50 | 0x51) if !r.w => Some(vector),
         (Enc::Vex, 2, 0x52 | 0x53) if !r.w && r.pp == PP_66 => Some(vector),
@@ -128,6 +186,7 @@ fn operand_bytes(r: &Raw) -> Option<u16> {
         (Enc::Evex, 3, 0x08 | 0x26 | 0x56 | 0x66 | 0xc2) if !r.w && r.pp == 0 => Some(full(2)),
         (Enc::Evex, 3, 0x0a | 0x27 | 0x57 | 0x67) if !r.w && r.pp == 0 => Some(2),
         (Enc::Evex, 3, 0xc2) if !r.w && r.pp == PP_F3 => Some(2),
+        (Enc::Evex, 5 | 6, _) => converted_bytes(r),
         _ => None,
     }
 }

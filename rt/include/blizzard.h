@@ -234,7 +234,7 @@ void bz_flush(void);
 /* ---- Reductions in place ----
  *
  * Memory with BZ_PROTOCOL_REDUCE_BY(operation, type) is for elements that many nodes add to between two barriers of all nodes, and read behind them.
- * - bz_check_out(p, bytes, 1) begins to add, until the next barrier: elsewhere than at their home the elements begin as what changes nothing (-0.0 for sums of floats, infinity
+ * - bz_check_out(p, bytes, 1) begins to add, until the next barrier, to all elements of the blocks of the range: elsewhere than at their home they begin as what changes nothing (-0.0 for sums of floats, infinity
  *   for a minimum, ...). The caller loads, combines and stores as with any memory; nobody is asked, and it loads what it has added itself. A store elsewhere without it ends the run.
  * - The home of a page needs no bz_check_out. It loads and stores the value itself: it adds, or sets it.
  * - At bz_barrier, the reductions and bz_broadcast the home combines its value with what the others have added, from the left, in order of the nodes' numbers.

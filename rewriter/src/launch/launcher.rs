@@ -160,7 +160,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
 }
 
 /// Looks whether nodes can map what they need; else each of them would say the same. `most`: the hard limit, in bytes. Soft ones are raised.
-fn expect_address_space(most: Option<u64>) -> Result<()> {
+pub(super) fn expect_address_space(most: Option<u64>) -> Result<()> {
     match most {
         Some(most) if most < contract::TAG_TABLE_BYTES => Err(Error::new(format!(
             "no node can start: the limit of address space is {} MiB here, and each node maps more than {} TiB, hardly any of it used",

@@ -4,7 +4,7 @@
 //! the contract describes. Output: none but the effect; [`string`] alone changes rax, rcx, rsi, rdi and the flags, as its
 //! instruction does.
 //! **Invariants**
-//! * Everything lives on the caller's stack: no static state, no TLS, so several threads of a one-node run can be inside.
+//! * Everything lives on the caller's stack, or in an area that nobody else has meanwhile: so several threads of a one-node run can be inside.
 //! * General registers and rflags (DF included) are saved and restored here; xmm0-15 with legacy SSE moves, which leave
 //!   the upper halves of ymm and zmm alone; the blob contains no AVX, x87 or MMX instruction (a test of the rewriter decodes it),
 //!   so k0-7, zmm16-31, the upper halves and the x87 stack stay as they are.
@@ -14,6 +14,7 @@
 
 use crate::gates::notes::{note, note_for_handlers};
 use crate::gates::{shared_stack, strings};
+use crate::kernel::owned::PerProcess;
 use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
 use crate::node::access::Lane;
 use crate::process::accesses;
@@ -30,6 +31,7 @@ use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::taken;
 use blizzard_contract::{Counter, VsibDesc, miss_desc};
 use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 macro_rules! miss_gate {
     ($(#[$doc:meta])* $name:ident, $rust:path) => {
@@ -136,6 +138,17 @@ string_gate! {
     string_watched, strings::on_string::<true>
 }
 
+/// Areas for the vector registers of [`vsib()`], which would take most of a small stack: as many as handlers of signals, and threads, are in it at a time.
+const AREAS: u32 = 8;
+const AREA_BYTES: usize = 4096;
+/// What an area holds, as the processor lays it out ([`xsave`]).
+#[repr(C, align(64))]
+struct VectorArea([AtomicU64; AREA_BYTES / 8]);
+static VECTOR_AREAS: PerProcess<[VectorArea; AREAS as usize]> =
+    PerProcess::new([const { VectorArea([const { AtomicU64::new(0) }; AREA_BYTES / 8]) }; AREAS as usize]);
+/// A bit of each that is in use. One whose user a handler has left by `siglongjmp` stays so.
+static AREAS_USED: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
+
 macro_rules! vsib_gate {
     ($(#[$doc:meta])* $name:ident, $rust:path) => {
         $(#[$doc])*
@@ -144,30 +157,57 @@ macro_rules! vsib_gate {
             naked_asm!(
                 ".cfi_startproc",
                 save!(),
-                // An XSAVE area with the vector and mask registers, below the xmm area. It is only read: nothing is restored from it.
+                // An XSAVE area with the vector and mask registers: the first that nobody uses, or one on the stack, below the xmm area. It is only read: nothing is
+                // restored from it.
                 "mov eax, dword ptr [rip + {bytes}]",
+                "mov r12d, {AREAS}",
+                "cmp eax, {AREA_BYTES}",
+                "ja 6f",
+                "xor r12d, r12d",
+                "2:",
+                "lock bts dword ptr [rip + {used}], r12d",
+                "jnc 3f",
+                "inc r12d",
+                "cmp r12d, {AREAS}",
+                "jb 2b",
+                "6:",
                 "sub rsp, rax",
-                "and rsp, -64",        // XSAVE wants 64-byte alignment
+                "and rsp, -64", // XSAVE wants 64-byte alignment
+                "mov r13, rsp",
+                "jmp 4f",
+                "3:",
+                "imul eax, r12d, {AREA_BYTES}",
+                "lea r13, [rip + {areas}]",
+                "add r13, rax",
+                "4:",
                 "xor eax, eax",
-                "mov [rsp + 512], rax", // XSTATE_BV and the rest of the header start as zero
-                "mov [rsp + 520], rax",
-                "mov [rsp + 528], rax",
-                "mov [rsp + 536], rax",
-                "mov [rsp + 544], rax",
-                "mov [rsp + 552], rax",
-                "mov [rsp + 560], rax",
-                "mov [rsp + 568], rax",
+                "mov [r13 + 512], rax", // XSTATE_BV and the rest of the header start as zero
+                "mov [r13 + 520], rax",
+                "mov [r13 + 528], rax",
+                "mov [r13 + 536], rax",
+                "mov [r13 + 544], rax",
+                "mov [r13 + 552], rax",
+                "mov [r13 + 560], rax",
+                "mov [r13 + 568], rax",
                 "mov eax, dword ptr [rip + {mask}]",
                 "xor edx, edx",
-                "xsave64 [rsp]",        // components edx:eax
+                "xsave64 [r13]",        // components edx:eax
                 "lea rdi, [rbp - 8]",
-                "mov rsi, rsp",
+                "mov rsi, r13",
                 "call {rust}",
+                "cmp r12d, {AREAS}",
+                "jae 5f",
+                "lock btr dword ptr [rip + {used}], r12d",
+                "5:",
                 restore!(),
                 "ret 8", // the descriptor's address
                 ".cfi_endproc",
                 bytes = sym XSAVE_BYTES,
                 mask = sym XSAVE_MASK,
+                used = sym AREAS_USED,
+                areas = sym VECTOR_AREAS,
+                AREAS = const AREAS,
+                AREA_BYTES = const AREA_BYTES,
                 rust = sym $rust,
             )
         }

@@ -301,7 +301,10 @@ impl RunCommand {
     /// Starts it.
     fn start_on_hosts(&self, shipped: Shipped, learn: Option<Option<&Path>>) -> Result<ExitCode> {
         let Shipped { setup, flags, stats, rules, object, sent } = shipped;
-        let outcome = hosts_launcher::run(&setup)?;
+        let outcome = match hosts_launcher::run(&setup) {
+            Ok(outcome) => outcome,
+            Err(error) => return Ok(misuse(&error)),
+        };
         tell_of_failure(&outcome, |outcome| match &outcome.told[..] {
             _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck, &Originals::new()),
             [] => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
@@ -479,7 +482,8 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &RunO
         && (flags.check_loads || flags.check_stores)
     {
         messages::note(&format!(
-            "{name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only"
+            "{name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only\n  \
+             help: `--access guard` runs such programs on several nodes"
         ));
     }
 }

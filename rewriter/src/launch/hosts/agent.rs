@@ -6,6 +6,7 @@
 //! **Invariants**: standard output has nothing but frames: what libraries print goes to standard error; the agent ends all that it has started when its input ends.
 
 use crate::base::error::{Error, Result};
+use crate::base::limits;
 use crate::launch::crashes::crash::{self, Describe, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::Store;
@@ -21,10 +22,11 @@ use crate::launch::spawn::{self, Reaper, SpawnedNode};
 use crate::launch::watching::plain_again;
 use crate::launch::watching::stuck::{Locate, Locator};
 use crate::launch::watching::supervise::{GRACE, RECHECK, has_failed};
-use crate::launch::{leftovers, sys};
+use crate::launch::{launcher, leftovers, sys};
 use crate::store::cache::Cache;
 use blizzard_carrier::carrier::{self, Carrier, CarrierCounts};
 use blizzard_contract::{RegionHeader, node_phase};
+use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::signal::SIGCHLD;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -228,6 +230,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
         sys::set_variable(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
     enter_folder(plan, speaker);
+    launcher::expect_address_space(getrlimit(Resource::As).maximum)?;
+    limits::expect_open_files(plan.hosts.get(plan.me).map_or(0, |host| host.nodes.len() as u32))?;
     let header = header_of(plan)?;
     let mailbox = Mailbox::new().map_err(|e| Error::new("the kernel gives the agent no pipe").because(e));
     let (slot, mailbox) = mailbox?;

@@ -308,7 +308,8 @@ impl Run {
                 match event {
                     LaunchEvent::Signal { signal, .. } if [SIGCHLD, SIGUSR1, SIGUSR2].contains(&signal) => {}
                     LaunchEvent::Signal { signal, .. } => {
-                        return Err(Error::new(format!("ended by {} before the nodes began", signal_name(signal))));
+                        let ended = Error::new(format!("ended by {} before the nodes began", signal_name(signal)));
+                        return Err(Error { signal: Some(signal), ..ended });
                     }
                     LaunchEvent::LauncherGone => return Err(Error::new("the launcher was killed")),
                 }
@@ -503,7 +504,7 @@ impl Run {
         let nodes = self.ends();
         if let Over::NotBegun(error) = over {
             return RunOutcome {
-                exit_status: CANNOT_BEGIN,
+                exit_status: error.signal.map_or(CANNOT_BEGIN, |signal| 128 + signal),
                 failure: Some(error),
                 nodes,
                 learnt: Vec::new(),

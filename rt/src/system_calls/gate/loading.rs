@@ -266,7 +266,7 @@ fn generated() {
     if process::nodes() > 1 && !tags::detached() {
         process::fail(format_args!(
             "the program generates code (executable memory that comes from no file): its accesses cannot be checked, \
-             so it can run on one node only"
+             so it can run on one node only; with `--access guard` it can run on several"
         ));
     }
     tags::count(Counter::UncheckedCode);

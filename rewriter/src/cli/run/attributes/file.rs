@@ -10,7 +10,6 @@
 //! ```
 
 use crate::base::error::{Error, Result};
-use crate::launch::options::PROTOCOLS;
 use blizzard_contract::{AllocRule, BLOCK_BYTES, BLOCK_MAX_BYTES, MAX_NODES, alloc_homes};
 use blizzard_protocol::list::{self, OPERATION_SHIFT};
 use blizzard_protocol::operation::{Combine, Element, Operation};
@@ -204,16 +203,17 @@ fn set(row: &mut AllocRule, name: &str, value: &str) -> std::result::Result<(), 
                 row.protocol = reduction(protocol, value)?;
                 return Ok(());
             }
-            let names = PROTOCOLS.iter().map(|protocol| protocol.0.name());
+            let plain = || list::ALL.into_iter().filter(|protocol| !protocol.has_operations());
+            let names = plain().map(ProtocolId::name);
             let forms: Vec<String> = names
                 .clone()
                 .map(str::to_owned)
                 .chain(with_operations().map(|p| format!("{}:OPERATION:TYPE", p.name())))
                 .collect();
             let names: Vec<&str> = names.chain(with_operations().map(ProtocolId::name)).collect();
-            let found = PROTOCOLS.iter().find(|protocol| protocol.0.name() == value);
+            let found = plain().find(|protocol| protocol.name() == value);
             let unknown = || format!("protocol={value}: there are {}{}", forms.join(", "), near(&names));
-            row.protocol = found.ok_or_else(unknown)?.0.number();
+            row.protocol = found.ok_or_else(unknown)?.number();
             Ok(())
         }
         _ => {
@@ -279,6 +279,8 @@ mod tests {
         assert_eq!(sites, expected);
         let row = AllocRule { block_bytes: 4096, homes: alloc_homes::NODE, node: 1, ..AllocRule::default() };
         assert_eq!((rules[0].row, rules[0].line, rules[2].row.nth), (row, 3, 3));
+        let number = parsed("f protocol=update").unwrap()[0].row.protocol;
+        assert_eq!(ProtocolId::chosen(number).unwrap().0.name(), "update");
         let number = parsed("f protocol=reduce:max:i32").unwrap()[0].row.protocol;
         let (protocol, operation) = ProtocolId::chosen(number).unwrap();
         assert_eq!((protocol.name(), operation), ("reduce", Operation::new(Combine::Max, Element::I32)));

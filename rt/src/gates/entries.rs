@@ -505,26 +505,29 @@ extern "C" fn on_behind_call(frame: &mut Frame) {
 /// The Rust half of [`vsib`]. `area`: the XSAVE area.
 extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
     tags::count(Counter::VsibCalls);
+    note_for_handlers(frame, 8);
+    let mut wanted = Lanes::new();
+    each_lane(frame, area, |lane| wanted.push(lane));
+    wanted.require();
+    if WATCHED {
+        each_lane(frame, area, |lane| process::watch(frame.return_address, lane, false));
+    }
+}
+
+/// The active lanes. Not inlined: what it takes of the program's stack is free again when they are required.
+#[inline(never)]
+fn each_lane(frame: &Frame, area: *const u8, mut each: impl FnMut(Lane)) {
     // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
     let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
     // rsp before the stub lowered it: the one argument and the return address are above the frame's registers.
     let rsp_at_push = (&raw const frame.args[1]) as u64;
     let mut gpr = frame.gpr;
     gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
-    note_for_handlers(frame, 8);
     // SAFETY: the gate has just filled the area.
     let vectors = unsafe { xsave::Vectors::new(area) };
-    let lanes = vsib::lanes(&desc, &gpr, &vectors);
     let store = desc.access & 2 != 0;
-    let mut shared = Lanes::new();
-    for &(addr, bytes) in lanes.as_slice() {
-        shared.push(Lane { addr, bytes, store, masked: false });
-    }
-    shared.require();
-    if WATCHED {
-        for &(addr, bytes) in lanes.as_slice() {
-            process::watch(frame.return_address, Lane { addr, bytes, store, masked: false }, false);
-        }
+    for &(addr, bytes) in vsib::lanes(&desc, &gpr, &vectors).as_slice() {
+        each(Lane { addr, bytes, store, masked: false });
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn audit_against(
     let merged = versions.as_ref().map(Versions::in_plain_code);
     let tested = merged.as_ref().unwrap_or(&sites);
     unless_settled!();
-    let old = springboards::scan(&m, &text, &mut audit);
+    let old = springboards::scan(&m, &text, original, &mut audit);
     springboards::judge(&m, &text, &sites, &old, &mut audit);
     unless_settled!();
     let (indirect, named) = indirect_targets(&m, &text, &sites, &old, &mut audit);

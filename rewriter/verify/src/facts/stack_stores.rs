@@ -349,7 +349,12 @@ impl Frame {
             return false;
         }
         // A result of 32 bits clears the upper half, but where a count or a source of zero leaves all as it is.
-        let may_leave = matches!(i.op, 0xc0..=0xc1 | 0xd0..=0xd3 | 0x102 | 0x103 | 0x1a4 | 0x1a5 | 0x1ac | 0x1ad | 0x1b0 | 0x1b1 | 0x1bc | 0x1bd);
+        let may_leave = match i.op {
+            0xc0..=0xc1 | 0xd0..=0xd3 | 0x102 | 0x103 | 0x1a4 | 0x1a5 | 0x1ac | 0x1ad | 0x1b0 | 0x1b1 => true,
+            // bsf and bsr, but not tzcnt and lzcnt: a prefix makes those of them, which write always.
+            0x1bc | 0x1bd => i.fx.kills & bit(i.r0) == 0,
+            _ => false,
+        };
         let natural = i.r0_bytes == 4 && !may_leave || matches!(i.op, 0x1b6 | 0x1b7);
         let strings = if matches!(i.touch, Touch::String { .. }) { bit(RDI) | bit(RSI) } else { 0 };
         for r in (0..16u8).filter(|r| i.fx.writes & bit(*r) != 0 && *r != RSP) {

@@ -1,13 +1,15 @@
 //! The old executable sections, byte by byte, and the trap map.
 //!
-//! Input: module, decoded text, sites. Output: springboards, trap entries, counts, findings. Each byte is part of a
+//! Input: module, decoded text, sites, perhaps the original. Output: springboards, trap entries, counts, findings. Each byte is part of a
 //! springboard (`jmp rel32` to the begin of a new instruction, or a chain of `jmp rel8` to such a jump; or a `ret` whose new code is no more), a trap byte, or untouched; nothing that is known to be
-//! executed may be untouched. Source: `rewriter/DESIGN.md`, "Where things go in the output".
+//! executed may be untouched. A `jmp rel32` whose five bytes are the original's was not written: its bytes are untouched. Source: `rewriter/DESIGN.md`,
+//! "Where things go in the output".
 
 use crate::audit::{Audit, OldCode};
 use crate::decode::decoder::Code;
 use crate::decode::effects::Flow;
 use crate::file::module::Module;
+use crate::judge::old_code::original::Original;
 use crate::sites::site::{Sites, get};
 use blizzard_contract::{SPRINGBOARD_JUMPS, TrapEntry};
 
@@ -84,7 +86,7 @@ impl Old {
 }
 
 /// Scans the old sections.
-pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
+pub fn scan(m: &Module, text: &Code, original: Option<&Original>, audit: &mut Audit) -> Old {
     let mut old = Old::default();
     match m.traps() {
         Some(t) => old.traps = t,
@@ -100,8 +102,10 @@ pub fn scan(m: &Module, text: &Code, audit: &mut Audit) -> Old {
         let mut o = OldCode { section: s.name.clone(), bytes: s.data.len() as u64, ..OldCode::default() };
         let mut k = 0;
         let mut run = false;
+        // No jump of the original leads to new code. Bytes of data may read as one that does.
+        let was_there = |k: usize| original.is_some_and(|o| o.bytes_at(s.va + k as u64, 5) == s.data.get(k..k + 5));
         let long = |k: usize| match s.data.get(k..k + 5) {
-            Some([JMP, d @ ..]) => {
+            Some([JMP, d @ ..]) if !was_there(k) => {
                 let d = i32::from_le_bytes([d[0], d[1], d[2], d[3]]);
                 let target = (s.va + k as u64).wrapping_add(5).wrapping_add(d as u64);
                 Some(target).filter(|t| t.wrapping_sub(m.text.va) < m.text.data.len() as u64)

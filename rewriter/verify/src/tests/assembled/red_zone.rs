@@ -120,6 +120,36 @@ fn finds_values_of_the_program_in_the_red_zone() {
     called.with("call g", "call h").with("g: nop", "h: call g\n ret\ng: nop").found("below rsp");
 }
 
+/// A store at rsp and an index, which is not negative where its upper half is clear. bsf and bsr leave a register as it is if nothing is set;
+/// tzcnt and lzcnt write always.
+#[test]
+fn knows_what_clears_the_upper_half_of_an_index() {
+    let indexed = Program::new(
+        "mov edx, eax
+c1: mov [rsp-8], rcx
+ lea rcx, [rsp+rdx*8]
+ shr rcx, 6
+ test dword ptr [rcx+T], 0x101
+ jnz s1
+ mov rcx, [rsp-8]
+a1: mov [rsp+rdx*8], rax
+ add rax, rcx
+out: ret",
+        &format!(
+            "s1: mov rcx, [rsp-8]
+r1: {}",
+            miss("lea rax, [rsp+rdx*8+136]", "8 + STORE", "a1")
+        ),
+    );
+    assert_eq!(indexed.accepted().checked.stores, 1);
+    for clears in ["tzcnt edx, eax", "lzcnt edx, eax", "tzcnt edx, [rip+word]"] {
+        indexed.with("mov edx, eax", clears).accepted();
+    }
+    for may_leave in ["bsf edx, eax", "bsr edx, eax", "tzcnt dx, ax", "lzcnt dx, ax", "shl edx, cl"] {
+        indexed.with("mov edx, eax", may_leave).found("below rsp");
+    }
+}
+
 #[test]
 fn finds_faults_in_keeping_a_register() {
     for (from, to) in [

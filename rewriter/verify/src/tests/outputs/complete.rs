@@ -158,7 +158,7 @@ impl Pair {
     fn leads_to(&self, va: u64) -> u64 {
         let m = Module::read(&self.output, "p").expect("read module");
         let text = decoder::decode(m.text.data, m.text.va, &[]);
-        springboards::scan(&m, &text, &mut Audit::default()).new_address(&m, va).expect("it leads somewhere")
+        springboards::scan(&m, &text, None, &mut Audit::default()).new_address(&m, va).expect("it leads somewhere")
     }
 
     /// The output with other rows in its trap map.

@@ -3,6 +3,7 @@
 mod bounds;
 mod complete;
 mod file;
+mod old_data;
 mod planted;
 mod probes;
 mod single_bytes;

@@ -154,7 +154,7 @@ impl<'s> Frames<'s> {
             rodata: &rodata,
         };
         let sites = find::find(&cx);
-        let old = springboards::scan(&m, &text, &mut Audit::default());
+        let old = springboards::scan(&m, &text, None, &mut Audit::default());
         let mut pairs: Vec<(u64, u64)> = old.all(&m).collect();
         pairs.sort_unstable();
         pairs.dedup_by_key(|p| p.0);

@@ -9,6 +9,7 @@
 //! | `spins_min` | 100 | 20 | pauses of 2 or half a microsecond (24 ns each, measured): a whole miss takes 0.3 to 0.8 µs when the peer runs |
 //! | `spins_max` | 500 | 20 | a peer that has a processor is worth waiting for a little longer than a switch to another program takes |
 //! | `spins_most` | 80,000 | 20 | while all run who have something to do ([`crate::transport::peers::company`]); then a sleep and a wake-up are a small part of the wait |
+//! | all three, the only node of a host beside its carrier | | 1 | nobody tells it anything while it spins |
 //! | `yields` | 20 | 20 | a yield costs less than a sleep and a wake-up, as long as the peer gets to run |
 //! | `sleep_ns` | 50 ms | 50 ms | longest sleep between two looks at the region's abort word |
 

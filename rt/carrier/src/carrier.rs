@@ -3,7 +3,8 @@
 //! Purpose: stands in for the nodes of all other hosts. Input: the region of this host, the hosts of the run, where their carriers are. Output: messages in rings;
 //! [`CarrierEvent`]s. The stand-in's end of a pair is the same [`Ends`] that a node has.
 //!
-//! It spins while something happens, then yields, then sleeps, as a node does ([`blizzard_rt::transport::settings`]). Nodes see that in the context pages of the nodes
+//! It spins while something happens, then yields, then sleeps, as a node does ([`blizzard_rt::transport::settings`]). Where nodes want its processor, it yields at once to those
+//! that it has told of a message; nodes that only wait get it back after [`LOOKS_ALONE`] looks. Nodes see that in the context pages of the nodes
 //! it stands in for: spinning or sleeping, never running. They have no process number, so nobody waits for a sign of life of them: each carrier looks after the
 //! nodes of its own host, and after the other carriers.
 //!

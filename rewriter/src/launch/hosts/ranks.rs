@@ -25,7 +25,7 @@ use crate::launch::hosts::host_list::Host;
 use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::hosts::peers_watch::{HostPeers, PeersNews, PeersWatch};
-use crate::launch::launcher::{NodeEnd, WrittenOutput, verdict};
+use crate::launch::launcher::{self, NodeEnd, WrittenOutput, verdict};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
@@ -38,7 +38,7 @@ use blizzard_carrier::job::client::Job;
 use blizzard_carrier::job::join;
 use blizzard_contract::{FEW_NODES, MAX_NODES, RegionHeader, node_phase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal, getrlimit};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::signal::{SIGCHLD, SIGUSR1, SIGUSR2};
 use std::ffi::{CStr, OsString};
@@ -280,6 +280,8 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     let (secret, header) = cards[0].common.as_ref().ok_or_else(|| Error::new("rank 0 does not say what all share"))?;
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank == first {
+        let named = |error: Error| Error { what: format!("host {}: {}", host_name(), error.what), ..error };
+        launcher::expect_address_space(getrlimit(Resource::As).maximum).map_err(named)?;
         let region = RegionFile::with_header(header_here(header, &hosts, me)?)?;
         region.put_rules(&setup.options.rules)?;
         region.put_hosts(hosts.iter().map(|host| host.nodes.clone()))?;

@@ -24,11 +24,11 @@ static void die(const char *what) {
 
 /* ---- one node, without a runtime ---- */
 
-static unsigned plain_node(void) { return 0; }
-static unsigned plain_nodes(void) { return 1; }
+static unsigned bz_plain_node(void) { return 0; }
+static unsigned bz_plain_nodes(void) { return 1; }
 
 /* Null, and a line, as the runtime says it: few programs look at the result. */
-static void *plain_zeroed(const char *function, size_t bytes, size_t block) {
+static void *bz_plain_zeroed(const char *function, size_t bytes, size_t block) {
     void *p = NULL;
     size_t rounded = ((bytes ? bytes : 1) + block - 1) & ~(block - 1);
     if (rounded < bytes || posix_memalign(&p, block, rounded) != 0) {
@@ -38,11 +38,11 @@ static void *plain_zeroed(const char *function, size_t bytes, size_t block) {
     return memset(p, 0, rounded);
 }
 
-static void *plain_alloc(size_t bytes) { return plain_zeroed("bz_alloc", bytes, 64); }
+static void *bz_plain_alloc(size_t bytes) { return bz_plain_zeroed("bz_alloc", bytes, 64); }
 
-static void *plain_alloc_on(unsigned home, size_t bytes) {
+static void *bz_plain_alloc_on(unsigned home, size_t bytes) {
     if (home != 0) die("bz_alloc_on: there is no such node");
-    return plain_zeroed("bz_alloc_on", bytes, 64);
+    return bz_plain_zeroed("bz_alloc_on", bytes, 64);
 }
 
 /* What each word of fresh memory is, as Operation::initial of rt/protocol/src/operation.rs says; 0: the protocol has no such operation. */
@@ -58,7 +58,7 @@ static int initial_word(uint32_t protocol, uint64_t *word) {
     return 1;
 }
 
-static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node, uint32_t protocol) {
+static void *bz_plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes, uint32_t node, uint32_t protocol) {
     size_t block = block_bytes ? block_bytes : 64;
     if (block < 64 || block > 4096 || (block & (block - 1)))
         die("bz_alloc_with: the block size is none of 64, 128, 256, 512, 1024, 2048, 4096");
@@ -67,7 +67,7 @@ static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes
     uint64_t initial = 0;
     if (!initial_word(protocol, &initial)) die("bz_alloc_with: the protocol is not one with that operation: BZ_PROTOCOL_REDUCE_BY(operation, type) makes one");
     if (homes == BZ_HOMES_NODE && node != 0) die("bz_alloc_with: there is no such node");
-    void *p = plain_zeroed("bz_alloc_with", bytes, block);
+    void *p = bz_plain_zeroed("bz_alloc_with", bytes, block);
     if (p && initial) {
         size_t rounded = ((bytes ? bytes : 1) + block - 1) & ~(block - 1);
         for (size_t at = 0; at < rounded; at += 8) memcpy((char *)p + at, &initial, 8);
@@ -75,13 +75,13 @@ static void *plain_alloc_with(size_t bytes, uint32_t block_bytes, uint32_t homes
     return p;
 }
 
-static void plain_free(void *p) { free(p); }
+static void bz_plain_free(void *p) { free(p); }
 
 static pthread_mutex_t slots_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t slots_changed = PTHREAD_COND_INITIALIZER;
 static struct { void *p; int set; } slots[BZ_SLOTS];
 
-static void plain_publish(unsigned slot, void *p) {
+static void bz_plain_publish(unsigned slot, void *p) {
     if (slot >= BZ_SLOTS) die("bz_publish: the slot is not below 1024");
     pthread_mutex_lock(&slots_mutex);
     slots[slot].p = p;
@@ -90,7 +90,7 @@ static void plain_publish(unsigned slot, void *p) {
     pthread_mutex_unlock(&slots_mutex);
 }
 
-static void *plain_lookup(unsigned slot) {
+static void *bz_plain_lookup(unsigned slot) {
     if (slot >= BZ_SLOTS) die("bz_lookup: the slot is not below 1024");
     pthread_mutex_lock(&slots_mutex);
     while (!slots[slot].set) pthread_cond_wait(&slots_changed, &slots_mutex);
@@ -99,12 +99,12 @@ static void *plain_lookup(unsigned slot) {
     return p;
 }
 
-static void plain_barrier(void) {}
+static void bz_plain_barrier(void) {}
 
 /* Error checking, so that misuse ends a plain run as it ends a rewritten one. */
 struct bz_lock { pthread_mutex_t mutex; };
 
-static bz_lock_t *plain_lock_new(void) {
+static bz_lock_t *bz_plain_lock_new(void) {
     bz_lock_t *lock = malloc(sizeof *lock);
     pthread_mutexattr_t attr;
     if (!lock) die("bz_lock_new: out of memory");
@@ -115,41 +115,41 @@ static bz_lock_t *plain_lock_new(void) {
     return lock;
 }
 
-static void plain_lock(bz_lock_t *lock) {
+static void bz_plain_lock(bz_lock_t *lock) {
     if (pthread_mutex_lock(&lock->mutex) != 0) die("bz_lock: the caller holds the lock already");
 }
 
-static int plain_trylock(bz_lock_t *lock) { return pthread_mutex_trylock(&lock->mutex) == 0; }
+static int bz_plain_trylock(bz_lock_t *lock) { return pthread_mutex_trylock(&lock->mutex) == 0; }
 
-static void plain_unlock(bz_lock_t *lock) {
+static void bz_plain_unlock(bz_lock_t *lock) {
     if (pthread_mutex_unlock(&lock->mutex) != 0) die("bz_unlock: the caller does not hold the lock");
 }
 
-static uint64_t plain_fetch_add(uint64_t *p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
-static uint64_t plain_sum_u64(uint64_t v) { return v; }
-static double plain_sum_f64(double v) { return v; }
+static uint64_t bz_plain_fetch_add(uint64_t *p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
+static uint64_t bz_plain_sum_u64(uint64_t v) { return v; }
+static double bz_plain_sum_f64(double v) { return v; }
 
-static unsigned plain_create(void) {
+static unsigned bz_plain_create(void) {
     die("bz_create: a program that is not run by `blizzard run` has one node");
     return 0;
 }
-static void plain_created(int pid) { (void)pid; }
-static void plain_prefetch(const void *p, size_t bytes, int store) { (void)p, (void)bytes, (void)store; }
-static void plain_check_in(const void *p, size_t bytes) { (void)p, (void)bytes; }
+static void bz_plain_created(int pid) { (void)pid; }
+static void bz_plain_prefetch(const void *p, size_t bytes, int store) { (void)p, (void)bytes, (void)store; }
+static void bz_plain_check_in(const void *p, size_t bytes) { (void)p, (void)bytes; }
 
-static void plain_wait_for_end(unsigned count) {
+static void bz_plain_wait_for_end(unsigned count) {
     if (count != 0) die("bz_wait_for_end: the program waits for nodes to end, but has created none");
 }
 
 struct bz_barrier { char unused; };
 
-static bz_barrier_t *plain_barrier_new(void) {
+static bz_barrier_t *bz_plain_barrier_new(void) {
     bz_barrier_t *barrier = malloc(sizeof *barrier);
     if (!barrier) die("bz_barrier_new: out of memory");
     return barrier;
 }
 
-static int plain_barrier_wait(bz_barrier_t *barrier, unsigned nodes) {
+static int bz_plain_barrier_wait(bz_barrier_t *barrier, unsigned nodes) {
     (void)barrier;
     if (nodes != 1) die("bz_barrier_wait: a barrier for several nodes in a run of 1 can never complete");
     return 1;
@@ -161,7 +161,7 @@ struct bz_event {
     int set;
 };
 
-static bz_event_t *plain_event_new(void) {
+static bz_event_t *bz_plain_event_new(void) {
     bz_event_t *event = calloc(1, sizeof *event);
     if (!event) die("bz_event_new: out of memory");
     pthread_mutex_init(&event->mutex, NULL);
@@ -169,14 +169,14 @@ static bz_event_t *plain_event_new(void) {
     return event;
 }
 
-static void plain_event_set(bz_event_t *event, int on) {
+static void bz_plain_event_set(bz_event_t *event, int on) {
     pthread_mutex_lock(&event->mutex);
     event->set = on;
     pthread_cond_broadcast(&event->changed);
     pthread_mutex_unlock(&event->mutex);
 }
 
-static void plain_event_wait(bz_event_t *event) {
+static void bz_plain_event_wait(bz_event_t *event) {
     pthread_mutex_lock(&event->mutex);
     while (!event->set) pthread_cond_wait(&event->changed, &event->mutex);
     pthread_mutex_unlock(&event->mutex);
@@ -184,7 +184,7 @@ static void plain_event_wait(bz_event_t *event) {
 
 struct bz_counter { uint64_t value; };
 
-static bz_counter_t *plain_counter_new(uint64_t value) {
+static bz_counter_t *bz_plain_counter_new(uint64_t value) {
     bz_counter_t *counter = malloc(sizeof *counter);
     if (!counter) die("bz_counter_new: out of memory");
     counter->value = value;
@@ -217,45 +217,45 @@ static uint64_t applied(unsigned op, uint64_t old, uint64_t v, uint64_t expected
     return 0;
 }
 
-static uint64_t plain_fetch_op(unsigned op, uint64_t *p, uint64_t v, uint64_t expected) {
+static uint64_t bz_plain_fetch_op(unsigned op, uint64_t *p, uint64_t v, uint64_t expected) {
     uint64_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(p, &old, applied(op, old, v, expected), 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
     return old;
 }
 
-static uint64_t plain_counter_op(unsigned op, bz_counter_t *counter, uint64_t v, uint64_t expected) {
-    return plain_fetch_op(op, &counter->value, v, expected);
+static uint64_t bz_plain_counter_op(unsigned op, bz_counter_t *counter, uint64_t v, uint64_t expected) {
+    return bz_plain_fetch_op(op, &counter->value, v, expected);
 }
 
-static void plain_reduce(unsigned kind, uint64_t *words, unsigned count) {
+static void bz_plain_reduce(unsigned kind, uint64_t *words, unsigned count) {
     (void)words, (void)count;
     if (kind > 8) die("bz_reduce: there is no such reduction");
     if (!words) die("bz_reduce: a null pointer");
 }
 
-static void plain_broadcast(unsigned root, void *p, size_t bytes) {
+static void bz_plain_broadcast(unsigned root, void *p, size_t bytes) {
     (void)bytes;
     if (root != 0) die("bz_broadcast: there is no such node");
     if (!p) die("bz_broadcast: a null pointer");
 }
 
-static void plain_remote_write(unsigned node, void *to, const void *from, size_t bytes) {
+static void bz_plain_remote_write(unsigned node, void *to, const void *from, size_t bytes) {
     if (node != 0) die("bz_remote_write: there is no such node");
     if (!to || !from) die("bz_remote_write: a null pointer");
     memmove(to, from, bytes);
 }
 
-static void plain_remote_fence(void) {}
+static void bz_plain_remote_fence(void) {}
 
 static const struct bz_api plain = {
-    API_VERSION, sizeof plain, plain_node, plain_nodes, plain_alloc, plain_alloc_on, plain_free, plain_publish,
-    plain_lookup, plain_barrier, plain_lock_new, plain_lock, plain_trylock, plain_unlock, plain_fetch_add,
-    plain_sum_u64, plain_sum_f64, plain_create, plain_created, plain_wait_for_end,
-    plain_prefetch, plain_prefetch, plain_check_in,
-    plain_barrier_new, plain_barrier_wait, plain_event_new, plain_event_set, plain_event_wait, plain_counter_new,
-    plain_counter_op, plain_fetch_op, plain_reduce, plain_broadcast, plain_remote_write, plain_remote_fence, NULL,
-    plain_alloc_with,
+    API_VERSION, sizeof plain, bz_plain_node, bz_plain_nodes, bz_plain_alloc, bz_plain_alloc_on, bz_plain_free, bz_plain_publish,
+    bz_plain_lookup, bz_plain_barrier, bz_plain_lock_new, bz_plain_lock, bz_plain_trylock, bz_plain_unlock, bz_plain_fetch_add,
+    bz_plain_sum_u64, bz_plain_sum_f64, bz_plain_create, bz_plain_created, bz_plain_wait_for_end,
+    bz_plain_prefetch, bz_plain_prefetch, bz_plain_check_in,
+    bz_plain_barrier_new, bz_plain_barrier_wait, bz_plain_event_new, bz_plain_event_set, bz_plain_event_wait, bz_plain_counter_new,
+    bz_plain_counter_op, bz_plain_fetch_op, bz_plain_reduce, bz_plain_broadcast, bz_plain_remote_write, bz_plain_remote_fence, NULL,
+    bz_plain_alloc_with,
 };
 
 /* ---- dispatch ---- */

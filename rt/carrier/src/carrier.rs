@@ -478,7 +478,8 @@ impl<'a> State<'a> {
                 yields.done_without();
                 longest_ns = longest_ns.min(self.look_around(tell));
                 self.sleep(waker, stop, longest_ns);
-                (looks, yielded, alone, untimed) = (0, 0, 0, LOOKS_UNTIMED);
+                // Woken by nothing but the time, it sleeps again soon.
+                (looks, yielded, alone, untimed) = (0, most_yields, LOOKS_ALONE, LOOKS_UNTIMED);
             }
         }
     }

@@ -261,7 +261,7 @@ fn what_is_wrong_is_said_before_anything_starts() {
         ("\nrows blok=64", "2: blok is no attribute: there are block, homes, protocol (is block meant?)"),
         (
             "rows protocol=mmc",
-            "1: protocol=mmc: there are stache, mcm, home, migratory, broadcast, reduce:OPERATION:TYPE (is mcm meant?)",
+            "1: protocol=mmc: there are stache, mcm, home, update, migratory, broadcast, reduce:OPERATION:TYPE (is mcm meant?)",
         ),
         ("rows block=100", "1: block=100: 64, 128, 256, 512, 1024, 2048 or 4096 is needed"),
         ("rows homes=node:2", "1: homes=node:2: the run has 2 node(s), numbered from 0"),

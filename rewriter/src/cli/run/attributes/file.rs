@@ -307,7 +307,7 @@ mod tests {
             ("f protocol=reduce", "r:1: protocol=reduce: reduce:OPERATION:TYPE is needed, as in reduce:sum:f64"),
             (
                 "f protocol=reduec",
-                "there are stache, mcm, home, migratory, broadcast, reduce:OPERATION:TYPE (is reduce meant?)",
+                "there are stache, mcm, home, update, migratory, broadcast, reduce:OPERATION:TYPE (is reduce meant?)",
             ),
             ("f block=64 block=64", "r:1: block is given twice"),
             ("f block=64 g", "r:1: g is no attribute: block=BYTES, homes=POLICY or protocol=NAME"),

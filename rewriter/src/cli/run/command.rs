@@ -482,8 +482,7 @@ fn tell_of_unchecked(name: &Path, nodes: u32, flags: ModuleFlags, outcome: &RunO
         && (flags.check_loads || flags.check_stores)
     {
         messages::note(&format!(
-            "{name}: generates code, or maps some that is no library, whose accesses are not checked: it can run on one node only\n  \
-             help: `--access guard` runs such programs on several nodes"
+            "{name}: generates code, or maps some that is no library, whose accesses are not checked: on several nodes it runs with `--access guard` alone"
         ));
     }
 }

@@ -107,6 +107,7 @@ fn rules_are_for_lines_functions_and_numbers() {
         one("xalloc block=4096", by_turn(64) - 16);
         one("  inlined \t block=1024 homes=node:0 # far\n", by_turn(64) - 64);
         one(&format!("prog.c:{on} block=1024 protocol=mcm"), 1024 - 64);
+        one(&format!("prog.c:{on} block=1024 protocol=update"), 1024 - 64);
         one("alloc 4 block=4096", by_turn(128) - 16);
         // The innermost decides, and of the same function the line.
         let both = format!("main block=4096\nprog.c:{on} block=2048\ninlined block=256\nalloc 1 block=128\n");

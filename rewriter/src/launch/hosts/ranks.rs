@@ -189,7 +189,7 @@ impl From<String> for News {
     }
 }
 
-/// Runs this rank's node. **Returns in a child of the calling process**, as [`launcher::run`](crate::launch::launcher::run) does.
+/// Runs this rank's node. **Returns in a child of the calling process**, as [`launcher::run`] does.
 ///
 /// # Errors
 /// Nothing has started this process that speaks PMIx or PMI-2; the kernel gives no process.

@@ -2,17 +2,20 @@
  *
  * The words. They lie in lines of 64 bytes, `per_page` of them in each page, `distance` bytes from each other; as many as fit make one block. The
  * pages belong by turn to `pieces` allocations, each made by another node, with a block size and homes of its own (`piece0` ...: bytes | homes << 16 |
- * node << 24, each 0 for the run's own). Line `l` has eight words: words 0..5 are written by one node each, (l + w) % nodes, with plain stores, and read by all; words
+ * node << 24 | protocol << 32, each 0 for the run's own). Line `l` has eight words: words 0..5 are written by one node each, (l + w) % nodes, with plain stores, and read by all; words
  * 6 and 7 are written by all with an atomic exchange. So the order of the writes to each word is known without any clock: it is the
  * writer's program order, or the chain of the values that the exchanges returned. Nodes write different words of one line and of one block all the
  * time (false sharing), and the same words.
+ *
+ * Of a piece with `update` the words are used in the same way, and now and then a node flushes. The words of a piece with `reduce` are added to by all nodes, behind a
+ * check-out of their line; an operand is a well-mixed function of epoch, node and number of the access (`operand`).
  *
  * The values. Each write stores a value that no other write of the run stores: epoch, node and number of the access. A read thus
  * names the write that it has read from.
  *
  * The log, a file for each node. For each epoch a header of two 64-bit words, and then two words for each access:
  *     "BLZSTLOG" | epoch, number of accesses << 32
- *     location, kind << 32 (0 load, 1 store, 2 exchange) | what a load or an exchange has returned; 0 for a store
+ *     location, kind << 32 (0 load, 1 store, 2 exchange, 3 flush, 4 check-out of the line, 5 add) | what a load or an exchange has returned, what is added; else 0
  * An epoch begins and ends at a barrier, so the checker can take one epoch after the other. It is `rewriter/src/cli/stress`, which also
  * gives the arguments. Without the argument `folder` the log goes to standard output, as lines of hexadecimal digits.
  */
@@ -21,19 +24,63 @@
 #include <emmintrin.h>
 #include <fcntl.h>
 
-enum { WORDS = 8, OWNED = 6, LINE = 64, PAGE = 4096, PIECES = 4, LOAD = 0, STORE = 1, SWAP = 2 };
+enum { WORDS = 8, OWNED = 6, LINE = 64, PAGE = 4096, PIECES = 4, LOAD = 0, STORE = 1, SWAP = 2, FLUSH = 3, OPEN = 4, ADD = 5 };
 
 struct access {
     uint64_t what, value;
 };
 
 static char *shared[PIECES];
+/* As `bz_attr_t` has them. */
+static uint64_t protocols[PIECES];
+static int flushes;
 static uint64_t lines, per_page, distance, pieces;
 static unsigned node, nodes;
 
 static inline volatile uint64_t *word_at(uint64_t line, uint64_t word) {
     uint64_t page = line / per_page;
     return (volatile uint64_t *)(shared[page % pieces] + page / pieces * PAGE + line % per_page * distance + word * 8);
+}
+
+static inline uint64_t protocol_of(uint64_t line) { return protocols[line / per_page % pieces]; }
+
+/* Whether the line is added to, and not stored to. */
+static inline int is_reduced(uint64_t line) { return (protocol_of(line) & 0xff) == BZ_PROTOCOL_REDUCE; }
+
+static inline uint64_t mixed(uint64_t id) {
+    id = (id ^ id >> 30) * 0xbf58476d1ce4e5b9u;
+    id = (id ^ id >> 27) * 0x94d049bb133111ebu;
+    return id ^ id >> 31;
+}
+
+static double double_of(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint64_t bits_of(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* What access `id` adds to the line: doubles are of both signs and of sizes so different that sums are rounded. */
+static uint64_t operand(uint64_t line, uint64_t id) {
+    uint64_t bits = mixed(id);
+    if (protocol_of(line) == BZ_PROTOCOL_REDUCE_BY(BZ_BY_SUM, BZ_OF_F64))
+        return (bits & 0x800fffffffffffff) | (1003 + (bits >> 52 & 31)) << 52;
+    return protocol_of(line) == BZ_PROTOCOL_REDUCE_BY(BZ_BY_OR, BZ_OF_U64) ? 1ull << (bits & 63) : bits;
+}
+
+static uint64_t combined(uint64_t line, uint64_t a, uint64_t b) {
+    switch (protocol_of(line)) {
+    case BZ_PROTOCOL_REDUCE_BY(BZ_BY_SUM, BZ_OF_F64): return bits_of(double_of(a) + double_of(b));
+    case BZ_PROTOCOL_REDUCE_BY(BZ_BY_MIN, BZ_OF_I64): return (int64_t)a < (int64_t)b ? a : b;
+    case BZ_PROTOCOL_REDUCE_BY(BZ_BY_MAX, BZ_OF_U64): return a > b ? a : b;
+    case BZ_PROTOCOL_REDUCE_BY(BZ_BY_OR, BZ_OF_U64): return a | b;
+    default: return a + b;
+    }
 }
 
 static inline struct access note(uint64_t kind, uint64_t line, uint64_t word, uint64_t value) {
@@ -87,7 +134,7 @@ static inline uint64_t play_straight(struct access *log, uint64_t id, uint64_t r
         at[i] = word_at(line[i], word[i]);
     }
     uint64_t first = own_word(line[0], random), fourth = own_word(line[3], random >> 8);
-    int stores = random & 1 && first < OWNED && fourth < OWNED;
+    int stores = random & 1 && first < OWNED && fourth < OWNED && !is_reduced(line[0]) && !is_reduced(line[3]);
     if (stores && random & 2)
         line[1] = line[4] = line[5], word[1] = word[4] = word[5], at[1] = at[4] = at[5];
     if (stores) {
@@ -119,9 +166,11 @@ static void allocate(void) {
         char name[] = "piece0";
         name[5] = (char)(name[5] + k);
         uint64_t kept = argument(name);
+        protocols[k] = kept >> 32;
+        flushes |= protocols[k] == BZ_PROTOCOL_UPDATE;
         if (k % nodes != node)
             continue;
-        bz_attr_t attributes = {.block_bytes = kept & 0xffff, .homes = kept >> 16 & 0xff, .protocol = kept >> 32 & 0xff};
+        bz_attr_t attributes = {.block_bytes = kept & 0xffff, .homes = kept >> 16 & 0xff, .protocol = (uint32_t)protocols[k]};
         if (attributes.homes == BZ_HOMES_NODE)
             attributes.node = (uint32_t)((kept >> 24 & 0xff) % nodes);
         void *memory = bz_alloc_with(&attributes, (pages - k + pieces - 1) / pieces * PAGE);
@@ -148,15 +197,28 @@ static void play(struct access *log, uint64_t room, uint64_t epoch, uint64_t wri
         uint64_t word = random >> 8 & 7, kind = random >> 50 & 15;
         if (kind == 2) {
             /* Hints move copies about and must not change what is read. */
-            const void *hinted = (const void *)word_at((random >> 24) % lines, 0);
-            if (random >> 54 & 1)
+            uint64_t other = (random >> 24) % lines;
+            const void *hinted = (const void *)word_at(other, 0);
+            int back = random >> 54 & 1;
+            if (back && !is_reduced(other))
                 bz_check_in(hinted, LINE);
-            else
+            else if (!is_reduced(other))
                 bz_prefetch(hinted, 2 * LINE, random >> 55 & 1);
         }
-        if (kind == 0 && at + 6 <= room) {
+        if (kind == 3 && flushes && !(random >> 40 & 3)) {
+            bz_flush();
+            log[at++] = note(FLUSH, 0, 0, 0);
+        } else if (kind == 0 && at + 6 <= room) {
             at += play_straight(log + at, id, random >> 20);
-        } else if ((random >> 12) % 100 < writes_percent) {
+        } else if (is_reduced(line) && (random >> 12) % 100 < writes_percent && at + 3 <= room) {
+            volatile uint64_t *element = word_at(line, word);
+            bz_check_out((const void *)word_at(line, 0), LINE, 1);
+            uint64_t old = *element, more = operand(line, id);
+            *element = combined(line, old, more);
+            log[at++] = note(OPEN, line, 0, 0);
+            log[at++] = note(LOAD, line, word, old);
+            log[at++] = note(ADD, line, word, more);
+        } else if (!is_reduced(line) && (random >> 12) % 100 < writes_percent) {
             uint64_t own = own_word(line, random >> 48);
             if (word < OWNED && own < OWNED) {
                 *word_at(line, own) = id;

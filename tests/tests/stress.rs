@@ -3,6 +3,7 @@
 #[path = "../../rewriter/build_blob.rs"]
 mod build_blob;
 
+use blizzard_protocol::bugs::Bug;
 use blizzard_tests::network::Network;
 use blizzard_tests::run::run;
 use blizzard_tests::tool::{self, PROTOCOLS};
@@ -16,6 +17,7 @@ blizzard_test_harness::tests! {
     all_block_sizes_home_policies_and_protocols_have_their_turn,
     long: each_bug_planted_in_stache_is_found,
     long: each_bug_planted_in_the_second_protocol_is_found,
+    each_bug_planted_in_a_protocol_of_allocations_is_found,
     long: a_bug_planted_on_two_hosts_is_found,
     nodes_get_on_beside_a_program_that_computes,
 }
@@ -142,6 +144,20 @@ fn each_bug_planted_in_stache_is_found() {
 
 fn each_bug_planted_in_the_second_protocol_is_found() {
     each_planted_bug_is_found("mcm");
+}
+
+/// What `update` and `reduce` promise is checked, too.
+fn each_bug_planted_in_a_protocol_of_allocations_is_found() {
+    let runtime = planted();
+    let of_update = [Bug::ReaderHidesStores, Bug::FlushForgetsReaders];
+    let of_reduce = [Bug::AddsComeLate, Bug::NodesCombinedBackwards, Bug::RoundsAreMixed];
+    for (protocol, bugs) in [("update", &of_update[..]), ("reduce", &of_reduce)] {
+        assert_eq!(finding(&runtime, protocol, 0, "4"), None, "{protocol} without a bug");
+        for bug in bugs {
+            let found = finding(&runtime, protocol, *bug as usize, "600");
+            assert_eq!(found.as_deref(), Some("violation"), "{bug:?}");
+        }
+    }
 }
 
 /// What nodes of other hosts have logged comes back and is checked.

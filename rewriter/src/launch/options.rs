@@ -63,6 +63,12 @@ impl HomePolicy {
 /// [`LaunchOptions::stuck_timeout`] unless the user says otherwise.
 pub const STUCK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bytes that change hands together in a run on so many hosts, unless the user says otherwise. On one host a miss costs little, and small blocks keep data apart that
+/// different nodes write. Between hosts a message costs as much as copying kilobytes.
+pub const fn usual_block_bytes(hosts: usize) -> u32 {
+    if hosts > 1 { 1024 } else { contract::BLOCK_BYTES as u32 }
+}
+
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
@@ -78,8 +84,8 @@ pub struct LaunchOptions {
     pub stuck_timeout: Duration,
     /// Most pages of other nodes that a node has copies of; 0: any number.
     pub stache_pages: u32,
-    /// Bytes that change hands together: a power of two from [`contract::BLOCK_BYTES`] to [`contract::BLOCK_MAX_BYTES`].
-    pub block_bytes: u32,
+    /// Bytes that change hands together: a power of two from [`contract::BLOCK_BYTES`] to [`contract::BLOCK_MAX_BYTES`]; none: [`usual_block_bytes`].
+    pub block_bytes: Option<u32>,
     /// Where the pages of `bz_alloc` have their homes.
     pub homes: HomePolicy,
     /// Most blocks that a node asks for at a time before they are missed; 0: none.
@@ -176,7 +182,7 @@ impl Default for LaunchOptions {
             peer_timeout_ms: contract::PEER_TIMEOUT_MS,
             stuck_timeout: STUCK_TIMEOUT,
             stache_pages: 0,
-            block_bytes: contract::BLOCK_BYTES as u32,
+            block_bytes: None,
             homes: HomePolicy::RoundRobin,
             look_ahead: contract::LOOK_AHEAD,
             pipes_input: false,

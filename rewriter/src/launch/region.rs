@@ -9,7 +9,7 @@
 //! **Invariant:** apart from `abort`, the doorbells and the states of crashes the launcher writes nothing after the first node has started.
 
 use crate::base::error::{Error, Result};
-use crate::launch::options::LaunchOptions;
+use crate::launch::options::{LaunchOptions, usual_block_bytes};
 use crate::launch::sys::SharedWords;
 use blizzard_contract::{
     self as contract, AllocRule, BrokenPromise, COUNTER_COUNT, Counter, CrashRecord, LearntPlace, RegionHeader,
@@ -113,7 +113,7 @@ impl RegionFile {
     /// # Errors
     /// As there.
     pub fn create_for(options: &LaunchOptions, processors: u32) -> Result<Self> {
-        let region = Self::with_header(Self::header_for(options, processors))?;
+        let region = Self::with_header(Self::header_for(options, processors, 1))?;
         region.put_rules(&options.rules)?;
         Ok(region)
     }
@@ -163,14 +163,14 @@ impl RegionFile {
         Matched { rules: rules.map(of_rule).collect(), sites: sites.filter(|site| *site != 0).collect() }
     }
 
-    /// The header of a run with these options, which differs from run to run.
-    pub fn header_for(options: &LaunchOptions, processors: u32) -> RegionHeader {
+    /// The header of a run with these options on one host or (2 and more) on several, which differs from run to run.
+    pub fn header_for(options: &LaunchOptions, processors: u32, hosts: usize) -> RegionHeader {
         let mut header = RegionHeader::new(options.nodes, processors, options.segment_bytes, random_incarnation());
         header.protocol = options.protocol.0.number();
         header.forks = options.creates_nodes().into();
         header.peer_timeout_ms = options.peer_timeout_ms;
         header.stache_pages = options.stache_pages;
-        header.block_bytes = options.block_bytes;
+        header.block_bytes = options.block_bytes.unwrap_or(usual_block_bytes(hosts));
         header.homes = options.homes.number();
         header.look_ahead = options.look_ahead;
         if !options.learns {

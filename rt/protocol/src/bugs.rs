@@ -1,8 +1,7 @@
 //! The bugs that tests plant: what `blizzard stress` and the exploration of real nodes must find.
 //!
-//! Purpose: each bug of the list breaks one rule, so that a test can show that the random tester notices the first ten, the tests of transports the last one, and the
-//! exploration all others. Only
-//! unit tests, and a runtime that tests build with the feature `planted`, contain any. For the first ten, blocks have 64 bytes. Those from
+//! Purpose: each bug of the list breaks one rule, so that a test can show that the random tester notices the first ten and those of `update` and `reduce`, the tests of
+//! transports the last one, and the exploration all but the first ten and the last. Only unit tests, and a runtime that tests build with the feature `planted`, contain any. For the first ten, blocks have 64 bytes. Those from
 //! [`Bug::TagOfFirstPart`] on are a condition each where they are (`has_bug`); those of system calls, created nodes, bulk transfers and barriers are in the runtime.
 
 use blizzard_contract::listed;

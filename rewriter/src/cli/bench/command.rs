@@ -218,7 +218,7 @@ impl BenchRuns<'_> {
             }
             // Each batch misses the same blocks in the same order.
             let mut words = place.map_or_else(|| ["-n", "2"].map(str::to_owned).to_vec(), RunPlace::words);
-            words.extend(["--look-ahead", "0", "--tag-output"].map(str::to_owned));
+            words.extend(["--look-ahead", "0", "--block-size", "64", "--tag-output"].map(str::to_owned));
             let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
             let results = folder.join(format!("results-{run}"));
             let output = Some(fs::File::create(&results).map_err(failed)?);

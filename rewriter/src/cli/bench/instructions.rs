@@ -76,7 +76,7 @@ pub fn count(folder: &Path) -> Result<InstructionsReport> {
         let options = LaunchOptions {
             nodes: NODES as u32,
             protocol,
-            block_bytes,
+            block_bytes: Some(block_bytes),
             // A node that is stepped answers late.
             peer_timeout_ms: 0,
             stuck_timeout: std::time::Duration::ZERO,

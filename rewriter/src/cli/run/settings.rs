@@ -23,9 +23,9 @@ pub(crate) struct MemorySettings {
     /// allocations on a node of their choice (half of it), and for those with other attributes than the run's: 128 MiB for each kind [default: 64, or a power of two of at least four times the machine's memory, if that is more, up to 512]
     #[arg(long, value_name = "GIB", value_parser = whole::<u64>(1..=contract::SEGMENT_MAX_BYTES >> 30))]
     segment_gib: Option<u64>,
-    /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = block_bytes)]
-    block_size: u32,
+    /// Bytes of shared memory that change hands together: 64, 128, 256, 512, 1024, 2048 or 4096 [default: 64, on several hosts 1024]
+    #[arg(long, value_name = "BYTES", value_parser = block_bytes)]
+    block_size: Option<u32>,
     /// Which node keeps a page of shared memory that was allocated without a home
     #[arg(long, value_name = "POLICY", default_value = "round-robin")]
     homes: HomePolicy,

@@ -20,9 +20,19 @@
 //! An epoch ends at a barrier, which is an order of everything before and everything behind it: so each is checked by itself, and the
 //! last value of each word is the first of the next epoch.
 //!
+//! Words of allocations that promise something else are outside of that order. What `update` promises is checked by [`flushes`] while the log is executed, what
+//! `reduce` promises by [`reductions`].
+//!
 //! Source: Gibbons and Korach 1997 (with a read mapping and the order of the writes given, the question is no longer hard).
 
+mod flushes;
+
+mod reductions;
+
+use crate::cli::stress::check::flushes::Flushes;
+use crate::cli::stress::check::reductions::Reductions;
 use crate::cli::stress::log::{Epoch, LoggedAccess, LoggedId, LoggedKind};
+use blizzard_protocol::operation::Operation;
 use std::fmt::Write as _;
 
 /// Why a log is not sequentially consistent, in words.
@@ -35,6 +45,27 @@ pub struct OrderViolation {
     pub details: Vec<String>,
 }
 
+/// What the loads of a word may find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WordPromise {
+    /// The latest value.
+    Sequential,
+    /// What was flushed, or something later.
+    AtFlushes,
+    /// What was combined at the last barrier, or something later.
+    AtBarriers(Reduced),
+}
+
+/// A word that nodes add to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reduced {
+    pub operation: Operation,
+    /// A number of its block, which only words of this block have.
+    pub block: u32,
+    /// What a node has added may travel in pieces.
+    pub in_pieces: bool,
+}
+
 /// A word at the beginning of an epoch.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
@@ -45,9 +76,11 @@ struct Word {
 }
 
 /// Checks a run, one epoch after the other.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Checker {
     words: Vec<Word>,
+    promises: Vec<WordPromise>,
+    reductions: Reductions,
     accesses: u64,
 }
 
@@ -69,9 +102,10 @@ struct Progress {
 type At = (usize, usize);
 
 impl Checker {
-    /// For a run with so many words, all 0.
-    pub fn new(locations: u32) -> Self {
-        Checker { words: vec![Word::default(); locations as usize], accesses: 0 }
+    /// For a run with these words, as they are allocated, and so many nodes.
+    pub fn new(promises: Vec<WordPromise>, nodes: u32) -> Self {
+        let reductions = Reductions::new(&promises, nodes);
+        Checker { words: vec![Word::default(); promises.len()], promises, reductions, accesses: 0 }
     }
 
     /// Accesses that were checked.
@@ -84,10 +118,13 @@ impl Checker {
     /// # Errors
     /// It contradicts itself or what came before.
     pub fn check(&mut self, epoch: &Epoch) -> Result<(), OrderViolation> {
+        self.reductions.check(epoch)?;
         let versions = self.order_writes(epoch)?;
         let mut run = Run {
             epoch,
             words: &self.words,
+            promises: &self.promises,
+            flushes: Flushes::new(epoch, &self.promises, &versions),
             readers: epoch.nodes.iter().map(|node| vec![0; node.len()]).collect(),
             progress: vec![Progress::default(); self.words.len()],
             versions,
@@ -115,7 +152,7 @@ impl Checker {
             for (index, access) in accesses.iter().enumerate() {
                 let word = access.location.0 as usize;
                 match access.kind {
-                    LoggedKind::Load => {}
+                    LoggedKind::Load | LoggedKind::Flush | LoggedKind::Open | LoggedKind::Add => {}
                     LoggedKind::Store => {
                         let writer = *self.words[word].writer.get_or_insert(node as u32);
                         assert!(writer == node as u32, "the workload lets one node store to {}", access.location);
@@ -199,8 +236,8 @@ fn source(epoch: &Epoch, words: &[Word], at: At, access: &LoggedAccess) -> Resul
     }
     let found = (id.node as usize, id.index as usize);
     match epoch.nodes.get(found.0).and_then(|node| node.get(found.1)) {
-        Some(write) if write.kind != LoggedKind::Load && write.location == access.location => Ok(found),
-        Some(write) if write.kind != LoggedKind::Load => {
+        Some(write) if write.kind.is_write() && write.location == access.location => Ok(found),
+        Some(write) if write.kind.is_write() => {
             let mut violation = wrong(format!("{} has returned a value of {}", access.location, write.location));
             violation.details.push(describe(epoch, found));
             Err(violation)
@@ -213,6 +250,8 @@ fn source(epoch: &Epoch, words: &[Word], at: At, access: &LoggedAccess) -> Resul
 struct Run<'a> {
     epoch: &'a Epoch,
     words: &'a [Word],
+    promises: &'a [WordPromise],
+    flushes: Flushes,
     /// Of each access: the version it writes, or has read.
     versions: Vec<Vec<Version>>,
     /// Of each write: how many loads have read its value.
@@ -226,10 +265,10 @@ impl Run<'_> {
         for node in 0..self.epoch.nodes.len() {
             for index in 0..self.epoch.nodes[node].len() {
                 let access = &self.epoch.nodes[node][index];
-                if access.kind != LoggedKind::Load {
+                let word = access.location.0 as usize;
+                if access.kind != LoggedKind::Load || matches!(self.promises[word], WordPromise::AtBarriers(_)) {
                     continue;
                 }
-                let word = access.location.0 as usize;
                 if access.read == self.words[word].value {
                     self.versions[node][index] = 0;
                     self.progress[word].readers += 1;
@@ -253,18 +292,34 @@ impl Run<'_> {
             while let Some(access) = self.epoch.nodes[node].get(next[node]) {
                 let at = (node, next[node]);
                 let word = access.location.0 as usize;
+                let version = self.versions[at.0][at.1];
+                let value = LoggedId { epoch: self.epoch.number, node: node as u32, index: at.1 as u32 }.value();
+                if access.kind == LoggedKind::Flush {
+                    self.flushes.flush(at);
+                }
+                if !access.kind.is_ordered() || self.promises[word] != WordPromise::Sequential {
+                    next[node] += 1;
+                    if self.promises[word] == WordPromise::AtFlushes && access.kind.is_ordered() {
+                        self.flushes.access(self.epoch, at, version)?;
+                        if access.kind.is_write() && version > self.progress[word].version {
+                            self.progress[word].version = version;
+                            last[word] = Some(value);
+                        }
+                    }
+                    continue;
+                }
                 if !self.may_go(at, access) {
                     self.progress[word].waiting |= 1 << node;
                     break;
                 }
+                self.flushes.sequential(at, access);
                 let progress = &mut self.progress[word];
                 if access.kind == LoggedKind::Load {
                     progress.readers -= 1;
                 } else {
-                    progress.version = self.versions[at.0][at.1];
+                    progress.version = version;
                     progress.readers = self.readers[at.0][at.1];
-                    let id = LoggedId { epoch: self.epoch.number, node: node as u32, index: at.1 as u32 };
-                    last[word] = Some(id.value());
+                    last[word] = Some(value);
                 }
                 let waiting = std::mem::take(&mut progress.waiting);
                 runnable.extend((0..nodes).filter(|n| waiting >> n & 1 != 0));
@@ -282,7 +337,7 @@ impl Run<'_> {
         let version = self.versions[at.0][at.1];
         match access.kind {
             LoggedKind::Load => progress.version == version,
-            LoggedKind::Store | LoggedKind::Swap => progress.version + 1 == version && progress.readers == 0,
+            _ => progress.version + 1 == version && progress.readers == 0,
         }
     }
 
@@ -364,6 +419,9 @@ fn describe(epoch: &Epoch, at: At) -> String {
         LoggedKind::Load => format!("loads {}, gets {}", access.location, value_text(access.read)),
         LoggedKind::Store => format!("stores to {}", access.location),
         LoggedKind::Swap => format!("exchanges {}, gets {}", access.location, value_text(access.read)),
+        LoggedKind::Flush => "flushes".into(),
+        LoggedKind::Open => format!("begins to add to line {}", access.location.0 / 8),
+        LoggedKind::Add => format!("adds {:#x} to {}", access.read, access.location),
     };
     format!("node {}, access {} {what}", at.0, at.1)
 }

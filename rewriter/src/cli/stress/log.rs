@@ -33,6 +33,24 @@ pub enum LoggedKind {
     Store,
     /// An atomic exchange.
     Swap,
+    /// `bz_flush`; of no word.
+    Flush,
+    /// `bz_check_out` of the word's line, to add to it.
+    Open,
+    /// A store that adds to what was loaded just before.
+    Add,
+}
+
+impl LoggedKind {
+    /// Whether it gives the word a value of its own.
+    pub fn is_write(self) -> bool {
+        matches!(self, LoggedKind::Store | LoggedKind::Swap)
+    }
+
+    /// Whether values tell what came before it.
+    pub fn is_ordered(self) -> bool {
+        matches!(self, LoggedKind::Load | LoggedKind::Store | LoggedKind::Swap)
+    }
 }
 
 /// Which access of a run.
@@ -65,7 +83,7 @@ impl LoggedId {
 pub struct LoggedAccess {
     pub location: Location,
     pub kind: LoggedKind,
-    /// What a load or an exchange has returned; 0 for a store.
+    /// What a load or an exchange has returned, what is added; else 0.
     pub read: u64,
 }
 
@@ -158,6 +176,9 @@ impl Logs {
                     0 => LoggedKind::Load,
                     1 => LoggedKind::Store,
                     2 => LoggedKind::Swap,
+                    3 => LoggedKind::Flush,
+                    4 => LoggedKind::Open,
+                    5 => LoggedKind::Add,
                     _ => return Err(damaged("an access of an unknown kind")),
                 };
                 let location = Location(what as u32);
@@ -244,7 +265,7 @@ mod tests {
             (node0[..6].to_vec(), "not all nodes"),
             ([[1, 1], load].concat(), "no epoch"),
             ([epoch(1, 1), [16, 0]].concat(), "not there"),
-            ([epoch(1, 1), [3 << 32, 0]].concat(), "unknown kind"),
+            ([epoch(1, 1), [6 << 32, 0]].concat(), "unknown kind"),
             (epoch(9, 0).to_vec(), "not those"),
         ] {
             let error = logs(&[&node1, &damaged]).unwrap_err().to_string();

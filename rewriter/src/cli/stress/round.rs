@@ -4,11 +4,14 @@
 //! that every program gets, or, in every other round, the one with random delays. The logs of a round ([`log`]) are checked when it is
 //! over ([`crate::cli::stress::check`]). Source: gem5's Ruby tester (unique values, false sharing on purpose, random delays).
 
+use crate::cli::stress::check::{Reduced, WordPromise};
 use crate::launch::options::{HomePolicy, PROTOCOLS, RunProtocol};
 use blizzard_contract as contract;
-use blizzard_protocol::list::RUNS;
+use blizzard_protocol::list::{ALL, OPERATION_SHIFT};
+use blizzard_protocol::operation::{Combine, Element, Operation};
 use blizzard_protocol::port::ProtocolId;
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -29,8 +32,31 @@ pub struct LineAllocation {
     pub homes: u32,
     /// The node that all its pages are at home on, if they are on one, modulo the number of nodes.
     pub node: u32,
-    /// Its protocol, by its number in the region's header.
+    /// Its protocol and its operation, as [`ProtocolId::chosen`] has them.
     pub protocol: u32,
+}
+
+/// The protocol that rounds are about: each that there is, those for allocations as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StressProtocol(pub ProtocolId);
+
+impl ValueEnum for StressProtocol {
+    fn value_variants<'a>() -> &'a [StressProtocol] {
+        const LIST: [StressProtocol; ALL.len()] = {
+            let mut list = [StressProtocol(ALL[0]); ALL.len()];
+            let mut at = 0;
+            while at < ALL.len() {
+                list[at] = StressProtocol(ALL[at]);
+                at += 1;
+            }
+            list
+        };
+        &LIST
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.what()))
+    }
 }
 
 impl LineAllocation {
@@ -78,7 +104,8 @@ pub struct Round {
 /// What all rounds of a run have in common; what is not given takes turns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fixed {
-    pub protocol: Option<RunProtocol>,
+    /// Of the run; one that is for allocations only, of every other allocation.
+    pub protocol: Option<StressProtocol>,
     pub block_bytes: Option<u32>,
     pub homes: Option<HomePolicy>,
 }
@@ -95,6 +122,15 @@ pub const MOST_PIECES: usize = 4;
 /// Homes of an allocation, in the order of `BZ_HOMES_...`.
 pub const PIECE_HOMES: [&str; 5] = ["default", "round-robin", "first-touch", "node", "slices"];
 
+/// What `reduce` adds by. Floats only where what a node has added travels at once.
+const OPERATIONS: [(Combine, Element); 5] = [
+    (Combine::Sum, Element::F64),
+    (Combine::Sum, Element::U64),
+    (Combine::Min, Element::I64),
+    (Combine::Max, Element::U64),
+    (Combine::Or, Element::U64),
+];
+
 /// A protocol or policy as it is named on the command line.
 pub fn option_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
@@ -105,6 +141,8 @@ fn as_option<V: ValueEnum + Copy, S: serde::Serializer>(value: &V, to: S) -> Res
 }
 
 const LINE_BYTES: u32 = 64;
+/// Of a line.
+const WORDS: u32 = 8;
 const PAGE_BYTES: u32 = 4096;
 
 /// A well-mixed function of its arguments (the finaliser of Steele's SplitMix64).
@@ -136,7 +174,9 @@ impl Round {
         let own = count > 1 || pick(&[0, 1]) == 1;
         let mut sizes = BLOCK_BYTES.to_vec();
         sizes.push(0);
-        let protocols: Vec<u32> = std::iter::once(0).chain(RUNS.map(ProtocolId::number)).collect();
+        let protocols: Vec<u32> = std::iter::once(0).chain(ALL.map(ProtocolId::number)).collect();
+        let stache_pages = (lines / lines_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES);
+        let own_protocol = fixed.protocol.filter(|p| !p.0.is_sequentially_consistent());
         let pieces = std::array::from_fn(|k| {
             let drawn = LineAllocation {
                 block_bytes: pick(&sizes),
@@ -144,9 +184,20 @@ impl Round {
                 node: pick(&[0, 1, 2, 3]),
                 protocol: pick(&protocols),
             };
+            let first_operation = u32::from(stache_pages.is_some());
+            let (combine, element) = OPERATIONS[pick(&[first_operation, 1, 2, 3, 4]) as usize];
             let block_bytes = if fixed.block_bytes.is_none() && own { drawn.block_bytes } else { 0 };
             let homes = if fixed.homes.is_none() && own { drawn.homes } else { 0 };
-            let protocol = if fixed.protocol.is_none() && own { drawn.protocol } else { 0 };
+            let protocol = match own_protocol {
+                // The others are how nodes tell each other of what they have done with these.
+                Some(StressProtocol(protocol)) if k % 2 == 0 => protocol.number(),
+                None if fixed.protocol.is_none() && own => drawn.protocol,
+                _ => 0,
+            };
+            let protocol = match (ProtocolId::new(protocol), Operation::new(combine, element)) {
+                (Some(id), Some(operation)) if id.has_operations() => protocol | operation.number() << OPERATION_SHIFT,
+                _ => protocol,
+            };
             let node = if homes == 3 { drawn.node } else { 0 };
             (k < count as usize).then_some(LineAllocation { block_bytes, homes, node, protocol })
         });
@@ -164,19 +215,40 @@ impl Round {
             again,
             pieces,
             delays: (number % 2 == 1).then_some(Delays { one_in: delays.0, longest_pauses: delays.1 }),
-            protocol: fixed.protocol.unwrap_or(PROTOCOLS[turn(PROTOCOLS.len(), 2)]),
+            protocol: match fixed.protocol {
+                Some(StressProtocol(protocol)) if own_protocol.is_none() => RunProtocol(protocol),
+                _ => PROTOCOLS[turn(PROTOCOLS.len(), 2)],
+            },
             block_bytes: fixed.block_bytes.unwrap_or(BLOCK_BYTES[turn(BLOCK_BYTES.len(), 2)]),
             homes: fixed.homes.unwrap_or(HOMES[turn(HOMES.len(), 2)]),
-            stache_pages: (lines / lines_per_page > 2 * FEWEST_PAGES).then_some(FEWEST_PAGES),
+            stache_pages,
             epochs: 10,
             // Many different rounds first, then long ones.
             accesses: if number < 64 { 2_000 } else { 20_000 },
         }
     }
 
-    /// Words that the nodes race for.
-    pub fn locations(&self) -> u32 {
-        self.lines * 8
+    /// What is promised of each word that the nodes race for.
+    pub fn promises(&self) -> Vec<WordPromise> {
+        (0..self.lines * WORDS).map(|word| self.promise(word / WORDS)).collect()
+    }
+
+    /// The same of a line.
+    fn promise(&self, line: u32) -> WordPromise {
+        let count = self.pieces.iter().flatten().count() as u32;
+        let (page, in_page) = (line / self.lines_per_page, line % self.lines_per_page);
+        let number = page % count;
+        let piece = self.pieces[number as usize].unwrap_or_default();
+        match ProtocolId::chosen(piece.protocol) {
+            Some((_, Some(operation))) => {
+                let block_bytes = if piece.block_bytes == 0 { self.block_bytes } else { piece.block_bytes };
+                let offset = page / count * PAGE_BYTES + in_page * self.distance_bytes;
+                let block = number << 28 | offset / block_bytes;
+                WordPromise::AtBarriers(Reduced { operation, block, in_pieces: self.stache_pages.is_some() })
+            }
+            Some((protocol, None)) if protocol.is_for_one_writer() => WordPromise::AtFlushes,
+            _ => WordPromise::Sequential,
+        }
     }
 
     /// Whether an allocation has a block size or homes of its own.
@@ -268,7 +340,8 @@ mod tests {
         let pieces: Vec<LineAllocation> = rounds.iter().flat_map(|r| r.pieces).flatten().collect();
         assert_eq!(pieces.iter().map(|p| p.block_bytes).collect::<HashSet<_>>().len(), BLOCK_BYTES.len() + 1);
         assert_eq!(pieces.iter().map(|p| p.homes).collect::<HashSet<_>>().len(), PIECE_HOMES.len());
-        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), 1 + RUNS.len());
+        let operations = OPERATIONS.len();
+        assert_eq!(pieces.iter().map(|p| p.protocol).collect::<HashSet<_>>().len(), ALL.len() + operations);
         assert_eq!(pieces.iter().filter(|p| p.homes == 3).map(|p| p.node).collect::<HashSet<_>>().len(), 4);
         for count in 1..=MOST_PIECES {
             assert!(rounds.iter().any(|r| r.pieces.iter().flatten().count() == count), "{count}");
@@ -280,9 +353,33 @@ mod tests {
         assert!(rounds.iter().all(|r| words(r) == 1 + r.pieces.iter().flatten().count()));
     }
 
+    /// `update` and `reduce` are no protocols of a run: every other allocation has them, and the rest is how nodes tell each other.
+    #[test]
+    fn a_protocol_of_allocations_is_that_of_every_other_one() {
+        for name in ["update", "reduce"] {
+            let protocol = ProtocolId::named(name).map(StressProtocol);
+            for number in 0..100 {
+                let round = Round::new(7, number, Fixed { protocol, ..Fixed::default() });
+                for (k, piece) in round.pieces.iter().flatten().enumerate() {
+                    let chosen = ProtocolId::chosen(piece.protocol).map(|(id, _)| id.name());
+                    assert_eq!(chosen, (k % 2 == 0).then_some(name), "{round:?}");
+                }
+                let promises = round.promises();
+                assert_eq!(promises.len() as u32, round.lines * WORDS);
+                assert_ne!(promises[0], WordPromise::Sequential);
+                let floats = |p: &WordPromise| matches!(p, WordPromise::AtBarriers(Reduced { operation, in_pieces: true, .. }) if operation.of == Element::F64);
+                assert!(!promises.iter().any(floats), "{round:?}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_fixed_stays_and_the_rest_is_as_without() {
-        let fixed = Fixed { protocol: Some(PROTOCOLS[1]), block_bytes: Some(512), homes: Some(HomePolicy::FirstTouch) };
+        let fixed = Fixed {
+            protocol: Some(StressProtocol(PROTOCOLS[1].0)),
+            block_bytes: Some(512),
+            homes: Some(HomePolicy::FirstTouch),
+        };
         for number in 0..20 {
             let (free, round) = (Round::new(7, number, Fixed::default()), Round::new(7, number, fixed));
             assert_eq!((round.protocol, round.block_bytes, round.homes), (PROTOCOLS[1], 512, HomePolicy::FirstTouch));

@@ -247,7 +247,7 @@ impl Run {
 
     /// Brings all hosts to where the nodes begin.
     fn begin(&mut self, setup: &Setup, guard: &mut LauncherGuard) -> Result<()> {
-        let header = RegionFile::header_for(&setup.options, 1);
+        let header = RegionFile::header_for(&setup.options, 1, setup.hosts.hosts().len());
         let secret = secret()?;
         let version = frames::version();
         let mut deadline = Instant::now() + ANSWER;

@@ -265,7 +265,8 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     let first = job.here[0];
     let common = if job.rank == 0 {
         let options = LaunchOptions { nodes: job.size.min(MAX_NODES as u32), ..setup.options.clone() };
-        Some((secret()?, RegionFile::header_for(&options, 1).bytes().to_vec()))
+        let hosts = if job.here.len() < job.size as usize { 2 } else { 1 };
+        Some((secret()?, RegionFile::header_for(&options, 1, hosts).bytes().to_vec()))
     } else {
         None
     };

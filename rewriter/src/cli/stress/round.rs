@@ -243,7 +243,7 @@ impl Round {
             Some((_, Some(operation))) => {
                 let block_bytes = if piece.block_bytes == 0 { self.block_bytes } else { piece.block_bytes };
                 let offset = page / count * PAGE_BYTES + in_page * self.distance_bytes;
-                let block = number << 28 | offset / block_bytes;
+                let block = (number << 28) | (offset / block_bytes);
                 WordPromise::AtBarriers(Reduced { operation, block, in_pieces: self.stache_pages.is_some() })
             }
             Some((protocol, None)) if protocol.is_for_one_writer() => WordPromise::AtFlushes,

@@ -17,7 +17,7 @@ blizzard_test_harness::tests! {
     all_block_sizes_home_policies_and_protocols_have_their_turn,
     long: each_bug_planted_in_stache_is_found,
     long: each_bug_planted_in_the_second_protocol_is_found,
-    each_bug_planted_in_a_protocol_of_allocations_is_found,
+    long: each_bug_planted_in_a_protocol_of_allocations_is_found,
     long: a_bug_planted_on_two_hosts_is_found,
     nodes_get_on_beside_a_program_that_computes,
 }
@@ -70,6 +70,7 @@ fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
     // Allocations as the run's options say, and others.
     let kinds = |name: &str| totals[name].as_object().unwrap().len();
     assert_eq!((kinds("allocation_block_sizes"), kinds("allocation_homes")), (8, 5), "{totals:#}");
+    assert_eq!(kinds("allocation_protocols"), 1 + blizzard_protocol::list::COUNT, "{totals:#}");
     assert!(totals["rounds_with_attributes"].as_u64().unwrap() < 28, "{totals:#}");
     for counter in [
         "rounds_with_attributes",
@@ -79,6 +80,9 @@ fn all_block_sizes_home_policies_and_protocols_have_their_turn() {
         "blocks_evicted",
         "pages_homed",
         "asked_ahead",
+        // Of allocations with `update`, and with `reduce`.
+        "flushes",
+        "adds",
     ] {
         assert!(totals[counter].as_u64().unwrap() > 0, "{counter}: {totals:#}");
     }

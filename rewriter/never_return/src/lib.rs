@@ -1,5 +1,7 @@
 //! Functions that never return to their callers, by the names under which modules import them.
 //!
+//! Input: a name. Output: whether a call of it ends there. Pure.
+//!
 //! Source: C11 7.22.4, POSIX, LSB, Itanium C++ ABI; for Rust, the functions of its standard library whose result is `!`. What
 //! `verify` and the search for jump tables both need is the list alone; each draws its own conclusions.
 

@@ -1,4 +1,6 @@
 //! Why a file cannot be audited at all.
+//!
+//! Input: what the reader of the file says. Output: one line for the user. What is wrong with a file that can be audited is a finding instead.
 
 use std::fmt;
 

@@ -1,5 +1,7 @@
 //! The access tag of a block.
 //!
+//! Input: a byte of the tag table. Output: what it allows. Pure.
+//!
 //! Source: Tempest 1.2.1, section 2 (tags); `blizzard_contract` has the bytes.
 
 use blizzard_contract as contract;

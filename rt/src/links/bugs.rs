@@ -1,4 +1,6 @@
 //! The planted bug of a node, in tests: see [`blizzard_protocol::bugs`].
+//!
+//! Input: a word of the context page. Output: a bug, or none; none at all in the runtime that programs get.
 
 #[cfg(any(feature = "planted", test))]
 use crate::memory::region::ContextPage;

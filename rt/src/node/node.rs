@@ -1,5 +1,7 @@
 //! A node of a run of several: what it consists of.
 //!
+//! Input: a region, a number, and where its memory lies. Output: [`Node`]; what it does stands in the other files of the folder, one subject each.
+//!
 //! A [`Node`] knows its copy of the segment, its tags and its rings by address, so that tests run several in one process.
 
 use crate::kernel::own_memory::{KernelMemory, KernelQueue, Slice};

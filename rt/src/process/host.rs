@@ -1,4 +1,6 @@
 //! How a function of `tempest.h` reaches the nodes.
+//!
+//! Input: the node, or none where the program runs alone. Output: [`CallHost`]: the caller's number, the node if there is one, and the counters.
 
 use crate::node::node::Node;
 use crate::process::tags;

@@ -1,4 +1,6 @@
 //! How error lines name the nodes of a set.
+//!
+//! Input: a set of nodes. Output: words such as `node 1 waits` or `nodes 0, 2 wait`.
 
 use blizzard_protocol::ids::NodeSet;
 use core::fmt;

@@ -1,5 +1,7 @@
 //! What a node keeps to synchronise with the others, and what becomes of it when one exits.
 //!
+//! Input: the announcement that a node exits. Output: [`Sync`], or the error that ends the run.
+//!
 //! **Invariant**: a wait that can never end because a node has exited ends the run with an error that names the nodes. Such
 //! a wait is found by whoever would end it, when it begins or when the exit is announced.
 

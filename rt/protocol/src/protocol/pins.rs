@@ -1,5 +1,7 @@
 //! The access in progress: which blocks it has got, and which it waits for.
 //!
+//! Input: the blocks of an access, and of the grants that arrive. Output: whether all of them are here, and which must not be taken away now.
+//!
 //! **Invariant**: a block that was found or made accessible for the access in progress is *pinned* until the next entry into the runtime.
 
 use crate::ids::Block;

@@ -1,5 +1,7 @@
 //! The seam between the engine and a protocol.
 //!
+//! Input: misses, messages, barriers and idle times, each with an [`Env`]. Output: what the protocol does by that `Env`: tags, messages, grants.
+//!
 //! A protocol owns the states of its blocks and the meaning of its messages. All that it does not own is the engine's: which blocks are pinned, messages put
 //! aside, blocks larger than a message, requests ahead, replacement, first touch.
 

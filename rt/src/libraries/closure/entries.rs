@@ -1,4 +1,7 @@
 //! The caches' entries: the rewritten form of a file, by what tells a version of a file from all others.
+//!
+//! Input: what the kernel says of a file, and the folder. Output: the descriptor of its rewritten form, or that there is none.
+//! **Invariant**: a file that was changed has another entry, so no form of an older version is taken for it.
 
 use crate::kernel::sys::{self, Errno};
 use crate::libraries::closure::opened_by_libc::OPENED;

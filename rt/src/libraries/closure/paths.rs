@@ -1,4 +1,7 @@
 //! Paths and descriptors, without memory of the C library's.
+//!
+//! Input: paths and descriptors of the program. Output: texts in buffers of a fixed size, and descriptors that are closed when they are dropped.
+//! **Invariant**: nothing is allocated; what does not fit is an error.
 
 use crate::kernel::sys::{self, Errno};
 use core::ffi::CStr;

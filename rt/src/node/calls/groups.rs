@@ -1,4 +1,6 @@
 //! Barriers of some nodes, and events: the calls of the program, which wait. [`crate::sync::group`] has the home's part.
+//!
+//! Input: a handle, and how many nodes take part. Output: when to go on. Each call may handle messages and run handlers of the program.
 
 use crate::messages::kinds::id;
 use crate::node::node::Node;

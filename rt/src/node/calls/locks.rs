@@ -1,4 +1,6 @@
 //! Locks: the calls of the program, which wait. [`crate::sync::lock`] has the home's part.
+//!
+//! Input: a handle. Output: when the lock is held; `unlock` flushes before it lets go.
 
 use crate::messages::kinds::id;
 use crate::node::node::Node;

@@ -1,4 +1,6 @@
 //! Publish and lookup: the calls of the program, which wait. [`crate::sync::slots`] has node 0's part.
+//!
+//! Input: a slot number. Output: the address that was published last; `lookup` waits for the first.
 
 use crate::messages::kinds::{id, is_publish_slot};
 use crate::node::node::Node;

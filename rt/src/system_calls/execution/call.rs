@@ -1,4 +1,6 @@
 //! A call of the program, and what becomes of it.
+//!
+//! Input: number, arguments, and the place behind the call. Output: [`CallOutcome`]: what the program gets, or how it goes on.
 
 use crate::kernel::ucontext::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI, Ucontext};
 use crate::system_calls::execution::given;

@@ -1,4 +1,6 @@
 //! Where the runtime's text lies, and what a context relies on that was stopped there or in rewritten code.
+//!
+//! Input: its bounds, told once at the start. Output: these bounds, and whether a context that was stopped at an address may rely on a tag that it has tested.
 
 use crate::kernel::owned::PerProcess;
 use crate::libraries::modules::MODULES;

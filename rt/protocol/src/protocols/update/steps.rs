@@ -1,5 +1,7 @@
 //! The steps of update: those of stache, with a home that may store while others have copies.
 //!
+//! Input: a state and an event. Output: the next state and what is to be done, or a violation. Pure.
+//!
 //! | | stache | update |
 //! |---|---|---|
 //! | home's tag while shared, and while copies are invalidated for another node | ReadOnly | Writable |

@@ -1,7 +1,7 @@
 /* blizzard.h - shared memory for programs that Blizzard runs on many node processes.
  *
  * main() runs on every node (SPMD). Memory from bz_alloc has the same address on all nodes and is sequentially
- * consistent. Everything else (globals, malloc, the stack) is private to a node. A program that has not been rewritten,
+ * consistent, unless bz_alloc_with or `--attr` chooses BZ_PROTOCOL_UPDATE or BZ_PROTOCOL_REDUCE. Everything else (globals, malloc, the stack) is private to a node. A program that has not been rewritten,
  * or that was not started by `blizzard run`, is the one node of its run.
  *
  * No function here may be called from a signal handler. Misuse (a pointer that was not allocated, unlocking a lock that the
@@ -30,29 +30,30 @@ unsigned bz_node(void);
 unsigned bz_nodes(void);
 
 /* Shared memory: `bytes` bytes, all zero, aligned to 64 bytes; any node may call it, and any node may use the result.
- * Its pages' homes are spread over the nodes; with `--homes first-touch` those of at most 64 KiB are on the node that allocates. NULL when the segment is full, after a line on standard
+ * Each page has a home: the node that knows who has copies. Homes are spread over the nodes. With `--homes first-touch` pages of allocations up to 64 KiB have theirs on the node that
+ * allocates, others at the node that touches them first. NULL when the segment is full, after a line on standard
  * error that names the call, the bytes asked, the bytes free, and the least `blizzard run --segment-gib` that is enough. 0 bytes give a pointer that may be freed. */
 void *bz_alloc(size_t bytes);
-/* The same with all pages homed on node `home`: accesses of that node to data that no other node caches are local. */
+/* The same with all pages homed on node `home`: that node reaches data without messages as long as no other node has a copy. */
 void *bz_alloc_on(unsigned home, size_t bytes);
 
-/* How one allocation is kept; 0 in a field: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels. Only
- * BZ_PROTOCOL_UPDATE and BZ_PROTOCOL_REDUCE can change results: with the one a node flushes before it tells other nodes of its stores ("Flushes" below), with the other
- * nodes add to copies of their own ("Reductions in place" below). Source: Reinhardt 1996, section 2.3. */
+/* How one allocation is kept. 0 in block_bytes, homes or protocol: as the run's options say (`--block-size`, `--homes`, `--protocol`). It changes when data travels. Only two
+ * protocols can change results. With BZ_PROTOCOL_UPDATE a node must flush before it tells others of its stores ("Flushes" below). With BZ_PROTOCOL_REDUCE nodes add to copies of
+ * their own ("Reductions in place" below). Source: Reinhardt 1996, section 2.3. */
 enum {
     BZ_PROTOCOL_DEFAULT,
     BZ_PROTOCOL_STACHE,
     BZ_PROTOCOL_MCM,
     /* For data that many nodes use by turns, a little each time, such as a counter or the head of a queue: there are no copies. The home lends a block to one node at a time, and gets it back
-     * at the borrower's next poll while others want it. So a turn of another node takes one miss and three messages, and a turn of the home mostly none. Sequentially consistent. */
+     * at the borrower's next poll while others want it. A turn of another node costs one miss and three messages; a turn of the home mostly costs none. Sequentially consistent. */
     BZ_PROTOCOL_HOME,
     BZ_PROTOCOL_UPDATE,
     /* For data that one node after the other reads and then stores to, as under a lock: the read miss brings the right to store, so a turn takes one miss instead of two. A block
      * whose readers turn out not to store is kept as BZ_PROTOCOL_STACHE keeps it, until it is read and stored to by turns again. Sequentially consistent. */
     BZ_PROTOCOL_MIGRATORY,
-    /* For data that are written once or seldom and read by many: who had copies when somebody stored gets new ones, unasked, as soon as the first of them has read. So a store
-     * and the reads behind it cost one miss of a reader instead of one for each; and none when another node than the home has stored and calls bz_check_in. Who reads no more gets a
-     * copy once for each store that others read, until it gives one up (bz_check_in). Sequentially consistent. */
+    /* For data that are written once or seldom and read by many. The nodes that had copies when somebody stored are remembered: as soon as one of them reads again, all get new copies,
+     * unasked. So a store costs one reader's miss instead of one for each reader. It costs none when a node other than the home has stored and calls bz_check_in. A node that
+     * no longer reads still gets a copy for each store that others read, until it gives one up (bz_check_in). Sequentially consistent. */
     BZ_PROTOCOL_BROADCAST,
     /* With an operation: BZ_PROTOCOL_REDUCE_BY. */
     BZ_PROTOCOL_REDUCE
@@ -72,25 +73,25 @@ typedef struct bz_attr {
      * homes. In programs that create their nodes (bz_create), first touch and slices mean round-robin. */
     uint32_t homes;
     uint32_t node;
-    /* The coherence protocol, one of BZ_PROTOCOL_...: `blizzard run --help` says what each is, but for BZ_PROTOCOL_UPDATE, which "Flushes" below explains, and
-     * BZ_PROTOCOL_REDUCE_BY(...), "Reductions in place". All others are sequentially consistent. */
+    /* The coherence protocol, one of BZ_PROTOCOL_...: BZ_PROTOCOL_UPDATE is explained in "Flushes" below, BZ_PROTOCOL_REDUCE_BY(...) in "Reductions in place", the others above and
+     * by `blizzard run --help`. All but these two are sequentially consistent. */
     uint32_t protocol;
 } bz_attr_t;
 /* Shared memory as bz_alloc, with these attributes (NULL: those of the run). Allocations with one combination of attributes, if it is not the run's own,
  * share a 512th of the segment (128 MiB of 64 GiB). With BZ_HOMES_NODE, and a block size or protocol that is not the run's, they share a 128th or less of that node's part
- * (128 MiB with two nodes). Slices and first touch share one part. NULL when that is full, as bz_alloc. Any other block size, constant or node ends the run with a message. */
+ * (128 MiB with two nodes). Slices and first touch share one part. Returns NULL, as bz_alloc, when that part is full. An invalid block size, constant or node ends the run with a message. */
 void *bz_alloc_with(const bz_attr_t *attributes, size_t bytes);
 /* Frees memory of bz_alloc, bz_alloc_on or bz_alloc_with, allocated by any node. No node may use it any more. NULL is ignored. */
 void bz_free(void *p);
 
-/* Hints about the use of `bytes` bytes at `p`. They never change what a program computes, only when copies travel (but for bz_check_out of memory with
- * BZ_PROTOCOL_REDUCE, see "Reductions in place"); addresses that are not shared are ignored. A copy that has come can be taken away again before it is used.
+/* Hints about the use of `bytes` bytes at `p`. They change only when copies travel (but bz_check_out of memory with
+ * BZ_PROTOCOL_REDUCE has a meaning: see "Reductions in place"); addresses that are not shared are ignored. A copy that has come can be taken away again before it is used.
  * bz_prefetch asks for copies and does not wait (up to 63 blocks at a time; what is beyond is ignored); `store` nonzero: to
  *   store to, else to load from. With BZ_PROTOCOL_HOME it does nothing.
- * bz_check_out returns when all blocks of the range have been here, however many; cheaper than missing on one after the other.
+ * bz_check_out brings all blocks of the range here, however many, and then returns. It is cheaper than missing on one after the other.
  * bz_check_in gives copies back to their homes, so that the next user needs not take them away from here.
- * `--stats` counts calls, blocks asked for (prefetches), hints_late: such a block was used before its copy came. hints_lost: it was used after its copy had been
- * taken away. All others were in time, or were not used. Copies that bz_check_in gave back: blocks_checked_in.
+ * `--stats` counts calls, and blocks asked for (prefetches). hints_late: blocks that were used before their copy came. hints_lost: blocks that were used after their copy had been
+ * taken away. All others came in time, or were not used. blocks_checked_in: copies that bz_check_in gave back.
  * Source: Hill et al., Cooperative Shared Memory, 1993. */
 void bz_prefetch(const void *p, size_t bytes, int store);
 void bz_check_out(const void *p, size_t bytes, int store);
@@ -116,7 +117,7 @@ bz_lock_t *bz_lock_new(void);
 /* Waits until the lock is free and takes it; waiting nodes get it in the order of their requests. On several hosts those on the host of the node that
  * releases it come first, 16 times in a row at most while others wait. Not recursive. */
 void bz_lock(bz_lock_t *lock);
-/* Takes the lock if it is free: 1 taken, 0 not. A lock that another node has just released may still count as taken. */
+/* Takes the lock if it is free: 1 taken, 0 not. It may return 0 for a lock that another node has just released. */
 int bz_trylock(bz_lock_t *lock);
 /* Releases a lock that the calling node holds. */
 void bz_unlock(bz_lock_t *lock);
@@ -128,7 +129,7 @@ bz_barrier_t *bz_barrier_new(void);
  * number. 1 for exactly one of them, 0 for the others. */
 int bz_barrier_wait(bz_barrier_t *barrier, unsigned nodes);
 
-/* A flag that nodes wait for. Not set at first. Never freed. A node that learns in any way that a call of set or clear has returned finds it done. */
+/* A flag that nodes wait for. Not set at first. Never freed. When bz_event_set or bz_event_clear has returned, every node finds it done. */
 typedef struct bz_event bz_event_t;
 bz_event_t *bz_event_new(void);
 void bz_event_set(bz_event_t *event);
@@ -138,7 +139,7 @@ void bz_event_wait(bz_event_t *event);
 
 /* ---- Fetch-and-op ---- */
 
-/* Operations on 64-bit words. COMPARE_SWAP stores the value if the word is what is expected; others ignore the expected value. */
+/* Operations on 64-bit words. BZ_COMPARE_SWAP stores `v` if the word equals `expected`; all others ignore `expected`. */
 typedef enum bz_op {
     BZ_ADD,
     BZ_AND,
@@ -176,10 +177,10 @@ uint64_t bz_counter_op(bz_counter_t *counter, bz_op_t op, uint64_t v, uint64_t e
 /* ---- All nodes together ----
  *
  * Every node must call these, in the same order, with the same operation and number of words or bytes. All nodes get the same bits: values are
- * combined in a fixed order, which depends on the number of nodes of each host only (up to 8 nodes on one host: the order of the node numbers; on
- * several hosts those of each host first). */
+ * combined in a fixed order, which depends only on how many nodes each host has. Up to 8 nodes of one host: by node number. More: along a tree. Several
+ * hosts: first within each host. */
 
-/* 3 * (sum, min, max) + (u64, i64, f64). Sums of integers wrap; minimum and maximum are NaN if any value is. */
+/* Sums of integers wrap; minimum and maximum are NaN if any value is. */
 typedef enum bz_reduction {
     BZ_REDUCE_SUM_U64,
     BZ_REDUCE_SUM_I64,
@@ -210,7 +211,7 @@ void bz_broadcast(unsigned root, void *p, size_t bytes);
 /* ---- Remote writes ---- */
 
 /* Copies `bytes` bytes at `from` to the *private* memory at `to` of another node, a global variable for example, whose address is the same
- * on all nodes. Does not wait: it happens when that node is next in the runtime, in the order of the calls. What is no writable memory there ends the run. */
+ * on all nodes. It does not wait. The write happens when that node next enters the runtime; the writes of one node keep their order. If `to` is not writable there, the run ends. */
 void bz_remote_write(unsigned node, void *to, const void *from, size_t bytes);
 /* Returns when all remote writes of the caller have happened. */
 void bz_remote_fence(void);
@@ -218,46 +219,47 @@ void bz_remote_fence(void);
 /* ---- Flushes ----
  *
  * Memory with BZ_PROTOCOL_UPDATE is for one usual writer, which the program makes the home of the pages (BZ_HOMES_NODE, BZ_HOMES_FIRST_TOUCH or BZ_HOMES_SLICES).
- * The home stores without a message, and readers keep their copies: a flush of the home sends what it has stored since to those that have loaded from it before. Flushes are in these calls, before anything else: bz_barrier,
+ * The home stores without a message, and readers keep their copies: a flush of the home sends what has been stored since the last flush to the nodes that have loaded from it. These calls begin with a flush: bz_barrier,
  * bz_barrier_wait, the reductions, bz_broadcast, bz_unlock, bz_event_set, bz_event_clear, bz_publish, bz_flush, bz_remote_fence, the end of the program.
  * - A load on another node gives what the home had at the end of its last flush that has returned, or something newer. So whoever is told by one of these
  *   calls finds what was stored before it. Counters, bz_fetch_op, bz_remote_write, bz_lock and tempest.h do not flush, nor does a store to other shared memory: a node
- *   that tells another one by these calls bz_flush first.
- * - Loads of one word on one node never go back to an older value. Different words, of one block as well, may be of different flushes until the flush returns.
+ *   that tells another one in one of these ways must call bz_flush first.
+ * - Loads of one word on one node never go back to an older value. Until a flush returns, different words may show different flushes, even in one block.
  * - A flush compares every block that has readers, and waits for the readers it sends to. Each bz_unlock pays that.
- * - No store is lost. Another node that stores (bz_fetch_op and atomics too) first gets the block from everybody, as with stache; for these stores
- *   nobody needs a flush. Each such change of the writer costs the misses that it costs with stache.
+ * - No store is lost. Another node that stores (bz_fetch_op and atomics too) first gets the block from everybody, as with stache; such stores
+ *   are visible without a flush. Each such change of the writer costs the misses that it costs with stache.
  * `blizzard run --debug-protocols` ends the run at the first access that relies on more than this, or where two nodes store to the same bytes between flushes. */
 /* Flushes, and returns when all readers have what the caller has stored. */
 void bz_flush(void);
 
 /* ---- Reductions in place ----
  *
- * Memory with BZ_PROTOCOL_REDUCE_BY(operation, type) is for elements that many nodes add to between two barriers of all nodes, and read behind them.
- * - bz_check_out(p, bytes, 1) begins to add, until the next barrier, to all elements of the blocks of the range: elsewhere than at their home they begin as what changes nothing (-0.0 for sums of floats, infinity
- *   for a minimum, ...). The caller loads, combines and stores as with any memory; nobody is asked, and it loads what it has added itself. A store elsewhere without it ends the run.
- * - The home of a page needs no bz_check_out. It loads and stores the value itself: it adds, or sets it.
+ * Many nodes add to memory with BZ_PROTOCOL_REDUCE_BY(operation, type) between two barriers of all nodes, and read the result after the second one.
+ * - bz_check_out(p, bytes, 1) announces that the caller will add to the blocks of the range until the next barrier. On other nodes than the home the elements then begin as what changes
+ *   nothing (-0.0 for sums of floats, infinity for a minimum, ...). The caller loads, combines and stores as with any memory, without a message, and sees only what it has added itself.
+ *   A store that was not announced ends the run, except at the home.
+ * - The home of a page needs no bz_check_out. Its loads and stores act on the value itself.
  * - At bz_barrier, the reductions and bz_broadcast the home combines its value with what the others have added, from the left, in order of the nodes' numbers.
- * - A load elsewhere of what the caller has not begun to add to gives the value as of the last of these calls, perhaps with what the home has stored since.
+ * - On another node, a load of memory that it has not announced gives the value as of the last of these calls, perhaps with later stores of the home.
  * So integers are exact, and floats are the same bits in each run with as many nodes and the same homes. (With `--stache-pages` what one node has added may travel in pieces, between
- * which floats are rounded in another order.) What is added behind the last of these calls is lost; bz_flush, locks and bz_barrier_wait combine nothing.
- * Memory begins as zero, or as what changes nothing where the operation is no sum. It is whole pages; BZ_HOMES_FIRST_TOUCH means by turn; each other node gets a message when it is
- * allocated. In programs that create their nodes it can be allocated when all have been created.
+ * which floats are rounded in another order.) What is added after the last of these calls is lost; bz_flush, locks and bz_barrier_wait combine nothing.
+ * New memory holds zero for sums, and what changes nothing for other operations. Allocations are whole pages. BZ_HOMES_FIRST_TOUCH means round-robin here. Each allocation costs a
+ * message to every other node. In programs that create their nodes it can be allocated when all have been created.
  */
 
 /* ---- Creating nodes ----
  *
- * A program that calls one of these is started on node 0 only: main() runs there, alone, until it creates the others. (The linker
+ * A program that calls bz_create or bz_fork_nodes is started on node 0 only: main() runs there, alone, until it creates the others. (The linker
  * leaves a mark in the program, by which `blizzard run` knows it; if only a shared library calls them, give `--fork`.)
- * Before that node 0 allocates and fills shared memory without a message.
+ * Until then node 0 allocates and fills shared memory without messages.
  *
  * A created node begins as `fork` would have it: globals, heap, stack, open files (with their positions), signal handlers and the working
  * directory are as node 0 has them at that moment; from then on each has its own. Streams are flushed first, so that nothing is written twice.
  * Its shared memory is the run's. It calls fn and then exits with status 0.
  *
- * Pages are dealt out over the nodes that exist when node 0 first waits for another node, or for the kernel, or has computed for some milliseconds
- * after a creation; a node that is created later is home of none. Before that moment bz_alloc_on gives memory of node 0.
- * bz_barrier and the reductions are for the nodes that exist; all must have been created before node 0 takes part.
+ * Pages get their homes once, among the nodes that exist then: when node 0 first waits for another node or for the kernel, or has computed for some milliseconds after a creation.
+ * A node that is created later is home of no page. Before that moment bz_alloc_on gives memory of node 0.
+ * bz_barrier and the reductions count the nodes that exist. Create all that shall take part before node 0 calls one of them.
  * More nodes than the run has end it with an error. The output of all appears as node 0's, as that of any forked processes would.
  */
 /* Creates the next node, which calls fn. Node 0 only. */
@@ -266,7 +268,7 @@ void bz_create(void (*fn)(void));
 void bz_fork_nodes(void (*fn)(void));
 /* Waits until `count` more of the created nodes have ended. Node 0 only. */
 void bz_wait_for_end(unsigned count);
-/* The same for at most `most`, if fewer are left that have not been waited for. */
+/* The same, for `most` nodes or, if fewer are left to wait for, for these. */
 void bz_wait_for_created(unsigned most);
 
 #ifdef __cplusplus

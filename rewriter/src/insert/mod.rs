@@ -1,4 +1,4 @@
-//! Inserted code: the only place that knows the bytes of checks, polls and counters, as `DESIGN.md` lists them.
+//! Inserted code: the only place that knows the bytes of checks, polls and counters, as `SEQUENCES.md` lists them.
 //!
 //! Input: one instruction, what is live before it, and the planned [`crate::plan::decision::Decision`]. Output: bytes in the hot and the cold buffer of
 //! [`code::EmittedCode`]. **Invariants**: outside a sequence no register, flag or byte of the red zone that is live is changed; a cold stub restores the

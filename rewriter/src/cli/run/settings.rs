@@ -10,7 +10,7 @@ use clap::Args;
 /// How shared memory works.
 #[derive(Debug, Args)]
 pub(crate) struct MemorySettings {
-    /// Coherence protocol of shared memory. Programs choose `update`, which is not for a whole run, with `bz_alloc_with`
+    /// Coherence protocol of shared memory. Programs choose `update` and `reduce`, which are not for a whole run, with `bz_alloc_with`
     #[arg(long, value_name = "PROTOCOL", default_value = "stache")]
     protocol: RunProtocol,
     /// End the run when a node does not answer for so many seconds (stopped, or computing without polls); 0: never

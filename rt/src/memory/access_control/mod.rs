@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`interface`] | the trait, and what a fault can mean |
-//! | [`tag_tests`] | tags that inserted code tests: the kind that programs run with |
+//! | [`tag_tests`] | tags that inserted code tests: the kind of tested code |
 //! | `guard` | memory that faults, and tags that full code tests; with the feature `guard` |
 //! | `written` | with it: which pages of a mapping this process has written |
 //! | `fork_copies` | with it: a child of `fork` gets memory of its own |

@@ -192,6 +192,16 @@ pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> SlotE
     }
 }
 
+/// Whether the signal, a SIGSEGV that an instruction has raised, is the end of a slot. The context has left it then.
+///
+/// # Safety
+/// As [`leave`].
+pub unsafe fn end(info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
+    let is_end = slots::find(context.gregs[REG_RIP]).is_some_and(|(_, stage)| stage == SlotStage::End);
+    // SAFETY: passed on from the caller.
+    is_end && unsafe { leave(info, context) } == SlotExit::End
+}
+
 /// Ends the run: the access at `fault` is not carried out.
 pub fn refuse(context: &Ucontext, fault: u64, why: CarryRefused) -> ! {
     let at = context.gregs[REG_RIP];

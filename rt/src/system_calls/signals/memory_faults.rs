@@ -32,7 +32,9 @@ use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
 use crate::system_calls::signals::alternate_stack::{Settled, may_go_apart};
-use crate::system_calls::signals::carried::carry_out::{UntestedMemory, carry_out, end, grant_by_node, refuse};
+use crate::system_calls::signals::carried::carry_out::{
+    SlotExit, UntestedMemory, carry_out, grant_by_node, leave_at_end, refuse,
+};
 use crate::system_calls::signals::untested::{self, Untested};
 use crate::tempest::faults;
 use blizzard_contract::{self as contract, guard_tags as tags};
@@ -205,8 +207,10 @@ pub fn settle(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -
         return Settled::No;
     }
     // SAFETY: the kernel's frame.
-    if unsafe { end(info, context) } {
-        return Settled::Yes;
+    match unsafe { leave_at_end(info, context) } {
+        Some(SlotExit::Elsewhere) => {}
+        Some(_) => return Settled::Yes,
+        None => return Settled::No,
     }
     // SAFETY: the kernel fills the address in for this signal.
     let address = unsafe { info.si_addr() } as u64;

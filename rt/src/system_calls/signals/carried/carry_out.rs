@@ -192,14 +192,16 @@ pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> SlotE
     }
 }
 
-/// Whether the signal, a SIGSEGV that an instruction has raised, is the end of a slot. The context has left it then.
+/// [`leave`], of a SIGSEGV that an instruction has raised, where that is the end of a slot or the context is in none. `None`: it is in one, and has not left it.
 ///
 /// # Safety
 /// As [`leave`].
-pub unsafe fn end(info: &mut libc::siginfo_t, context: &mut Ucontext) -> bool {
-    let is_end = slots::find(context.gregs[REG_RIP]).is_some_and(|(_, stage)| stage == SlotStage::End);
-    // SAFETY: passed on from the caller.
-    is_end && unsafe { leave(info, context) } == SlotExit::End
+pub unsafe fn leave_at_end(info: &mut libc::siginfo_t, context: &mut Ucontext) -> Option<SlotExit> {
+    match slots::find(context.gregs[REG_RIP]) {
+        Some((_, SlotStage::Before | SlotStage::Behind)) => None,
+        // SAFETY: passed on from the caller.
+        _ => Some(unsafe { leave(info, context) }),
+    }
 }
 
 /// Ends the run: the access at `fault` is not carried out.

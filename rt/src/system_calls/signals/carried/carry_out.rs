@@ -13,6 +13,7 @@
 use crate::kernel::owned::per_thread;
 use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext};
 use crate::kernel::xsave;
+use crate::libraries::modules::MODULES;
 use crate::libraries::places::CodePlace;
 use crate::memory::access_control::program::{self, in_segment};
 use crate::node::access::Lane;
@@ -213,8 +214,13 @@ pub fn refuse(context: &Ucontext, fault: u64, why: CarryRefused) -> ! {
         Ok(insn) => insn.len,
         Err(_) => LONGEST,
     };
+    let way_around = match why {
+        CarryRefused::Implicit64 if MODULES.in_new_code(at) => "; --access tests puts a test in front of it",
+        CarryRefused::Implicit64 => "; let this code use other instructions, or store to private memory and copy",
+        _ => "",
+    };
     process::fail(format_args!(
-        "code without checks accesses shared memory at {fault:#x} in {}, and the runtime cannot do it: {why} (bytes {:02x?})",
+        "code without checks accesses shared memory at {fault:#x} in {}, and the runtime cannot do it: {why} (bytes {:02x?}){way_around}",
         CodePlace(at),
         &bytes[..len]
     ))

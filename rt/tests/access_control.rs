@@ -20,7 +20,7 @@ const MAY_NAME: [(&str, &str); 6] = [
 ];
 
 /// Files that may make pointers: path below `src`, or a folder; what they point to. None of it is shared memory.
-const MAY_POINT: [(&str, &str); 24] = [
+const MAY_POINT: [(&str, &str); 25] = [
     ("kernel/", "the runtime's own memory, and what the kernel has filled"),
     ("memory/", "behind the seam"),
     ("transport/", "the run's region"),
@@ -33,7 +33,8 @@ const MAY_POINT: [(&str, &str); 24] = [
     ("process/", "counters, frames, code, the chain of a group, the state of vectors"),
     ("gates/alloc_rules", "the run's region, and the entry's frame"),
     ("gates/blizzard_h", "results and private memory of the caller"),
-    ("gates/entries", "the frame, and descriptions that the rewriter wrote"),
+    ("gates/entries", "the frame, and chains that the rewriter wrote"),
+    ("gates/gathers", "descriptors that the rewriter wrote"),
     ("process/trap_bytes/hot_traps", "pages of code, the context page"),
     ("gates/trap", "a page of code"),
     ("system_calls/execution/stubs", "labels"),

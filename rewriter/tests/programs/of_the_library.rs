@@ -36,6 +36,8 @@ const OF_THE_AUDIT: &[(&str, &str)] = &[
 
 /// Unit tests of the runtime, and the processor's flags that they need.
 const NEED_CPU: &[(&str, &[&str])] = &[
+    ("gates::gathers::tests::registers_are_read_where_they_are", &["avx2", "xsave"]),
+    ("gates::gathers::tests::large_registers_and_masks_are_read_where_they_are", &["avx512f", "xsave"]),
     ("process::vsib::tests::registers_are_found_in_the_xsave_area", &["avx2", "xsave"]),
     ("process::vsib::tests::large_registers_and_masks_are_found_in_the_xsave_area", &["avx512f", "xsave"]),
 ];

@@ -4,34 +4,31 @@
 //! the contract describes. Output: none but the effect; [`string`] alone changes rax, rcx, rsi, rdi and the flags, as its
 //! instruction does.
 //! **Invariants**
-//! * Everything lives on the caller's stack, or in an area that nobody else has meanwhile: so several threads of a one-node run can be inside.
+//! * Everything lives on the caller's stack: so several threads of a one-node run can be inside.
 //! * General registers and rflags (DF included) are saved and restored here; xmm0-15 with legacy SSE moves, which leave
-//!   the upper halves of ymm and zmm alone; the blob contains no AVX, x87 or MMX instruction (a test of the rewriter decodes it),
+//!   the upper halves of ymm and zmm alone; the blob contains no instruction that changes AVX, x87 or MMX state (a test of the rewriter decodes it),
 //!   so k0-7, zmm16-31, the upper halves and the x87 stack stay as they are.
 //! * The direction flag is clear and rsp is 16-byte aligned when Rust code runs; neither is assumed at entry.
 //!
-//! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF, XSAVE).
+//! Source: psABI 3.2.1 (call-saved registers, stack alignment); SDM volume 2 (PUSHF).
 
 use crate::gates::notes::{note, note_for_handlers};
-use crate::gates::{shared_stack, strings};
-use crate::kernel::owned::PerProcess;
-use crate::kernel::xsave::{self, XSAVE_BYTES, XSAVE_MASK};
+use crate::gates::{gathers, shared_stack, strings};
+use crate::kernel::xsave;
 use crate::node::access::Lane;
 use crate::process::accesses;
 use crate::process::frame::{Frame, RAX, RED_ZONE, restore, save};
-use crate::process::groups::{Lanes, require_group};
+use crate::process::groups::require_group;
 use crate::process::process::{self, RunKind};
 use crate::process::tags;
-use crate::process::vsib;
 use crate::system_calls::execution::given;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::gate::{dispatch, one_node, several_nodes};
 use crate::system_calls::signals::{learnt, memory_faults, plain_again, safe_points};
 use crate::system_calls::table::copies::COPIED;
 use crate::system_calls::table::taken;
-use blizzard_contract::{Counter, VsibDesc, miss_desc};
+use blizzard_contract::miss_desc;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
 macro_rules! miss_gate {
     ($(#[$doc:meta])* $name:ident, $rust:path) => {
@@ -136,98 +133,6 @@ string_gate! {
     /// # Safety
     /// As [`string`].
     string_watched, strings::on_string::<true>
-}
-
-/// Areas for the vector registers of [`vsib()`], which would take most of a small stack: as many as handlers of signals, and threads, are in it at a time.
-const AREAS: u32 = 8;
-const AREA_BYTES: usize = 4096;
-/// What an area holds, as the processor lays it out ([`xsave`]).
-#[repr(C, align(64))]
-struct VectorArea([AtomicU64; AREA_BYTES / 8]);
-static VECTOR_AREAS: PerProcess<[VectorArea; AREAS as usize]> =
-    PerProcess::new([const { VectorArea([const { AtomicU64::new(0) }; AREA_BYTES / 8]) }; AREAS as usize]);
-/// A bit of each that is in use. One whose user a handler has left by `siglongjmp` stays so.
-static AREAS_USED: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
-
-macro_rules! vsib_gate {
-    ($(#[$doc:meta])* $name:ident, $rust:path) => {
-        $(#[$doc])*
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
-            naked_asm!(
-                ".cfi_startproc",
-                save!(),
-                // An XSAVE area with the vector and mask registers: the first that nobody uses, or one on the stack, below the xmm area. It is only read: nothing is
-                // restored from it.
-                "mov eax, dword ptr [rip + {bytes}]",
-                "mov r12d, {AREAS}",
-                "cmp eax, {AREA_BYTES}",
-                "ja 6f",
-                "xor r12d, r12d",
-                "2:",
-                "lock bts dword ptr [rip + {used}], r12d",
-                "jnc 3f",
-                "inc r12d",
-                "cmp r12d, {AREAS}",
-                "jb 2b",
-                "6:",
-                "sub rsp, rax",
-                "and rsp, -64", // XSAVE wants 64-byte alignment
-                "mov r13, rsp",
-                "jmp 4f",
-                "3:",
-                "imul eax, r12d, {AREA_BYTES}",
-                "lea r13, [rip + {areas}]",
-                "add r13, rax",
-                "4:",
-                "xor eax, eax",
-                "mov [r13 + 512], rax", // XSTATE_BV and the rest of the header start as zero
-                "mov [r13 + 520], rax",
-                "mov [r13 + 528], rax",
-                "mov [r13 + 536], rax",
-                "mov [r13 + 544], rax",
-                "mov [r13 + 552], rax",
-                "mov [r13 + 560], rax",
-                "mov [r13 + 568], rax",
-                "mov eax, dword ptr [rip + {mask}]",
-                "xor edx, edx",
-                "xsave64 [r13]",        // components edx:eax
-                "lea rdi, [rbp - 8]",
-                "mov rsi, r13",
-                "call {rust}",
-                "cmp r12d, {AREAS}",
-                "jae 5f",
-                "lock btr dword ptr [rip + {used}], r12d",
-                "5:",
-                restore!(),
-                "ret 8", // the descriptor's address
-                ".cfi_endproc",
-                bytes = sym XSAVE_BYTES,
-                mask = sym XSAVE_MASK,
-                used = sym AREAS_USED,
-                areas = sym VECTOR_AREAS,
-                AREAS = const AREAS,
-                AREA_BYTES = const AREA_BYTES,
-                rust = sym $rust,
-            )
-        }
-    };
-}
-
-vsib_gate! {
-    /// `GATE_VSIB`: makes the active lanes of a gather or scatter accessible. Clobbers nothing.
-    ///
-    /// # Safety
-    /// Called from rewritten code with the address of a [`VsibDesc`] as stack argument, on a processor with XSAVE.
-    vsib, on_vsib::<false>
-}
-
-vsib_gate! {
-    /// [`vsib()`] in a run whose accesses are looked at.
-    ///
-    /// # Safety
-    /// As [`vsib()`].
-    vsib_watched, on_vsib::<true>
 }
 
 /// `GATE_GROUP`: on return all ranges of a chain are accessible at once. Clobbers nothing.
@@ -502,35 +407,6 @@ extern "C" fn on_behind_call(frame: &mut Frame) {
     frame.gpr[RAX] = unsafe { given::give_back(frame.gpr[RAX] as i64) } as u64;
 }
 
-/// The Rust half of [`vsib`]. `area`: the XSAVE area.
-extern "C" fn on_vsib<const WATCHED: bool>(frame: &mut Frame, area: *const u8) {
-    tags::count(Counter::VsibCalls);
-    note_for_handlers(frame, 8);
-    let mut wanted = Lanes::new();
-    each_lane(frame, area, |lane| wanted.push(lane));
-    wanted.require();
-    if WATCHED {
-        each_lane(frame, area, |lane| process::watch(frame.return_address, lane, false));
-    }
-}
-
-/// The active lanes. Not inlined: what it takes of the program's stack is free again when they are required.
-#[inline(never)]
-fn each_lane(frame: &Frame, area: *const u8, mut each: impl FnMut(Lane)) {
-    // SAFETY: the rewriter pushed the address of a descriptor in read-only data of the program.
-    let desc = unsafe { (frame.args[0] as *const VsibDesc).read_unaligned() };
-    // rsp before the stub lowered it: the one argument and the return address are above the frame's registers.
-    let rsp_at_push = (&raw const frame.args[1]) as u64;
-    let mut gpr = frame.gpr;
-    gpr[4] = rsp_at_push + u64::from(desc.rsp_moved);
-    // SAFETY: the gate has just filled the area.
-    let vectors = unsafe { xsave::Vectors::new(area) };
-    let store = desc.access & 2 != 0;
-    for &(addr, bytes) in vsib::lanes(&desc, &gpr, &vectors).as_slice() {
-        each(Lane { addr, bytes, store, masked: false });
-    }
-}
-
 /// The Rust half of [`group`].
 extern "C" fn on_group(frame: &mut Frame) {
     note_for_handlers(frame, 8);
@@ -545,8 +421,8 @@ extern "C" fn on_group(frame: &mut Frame) {
 pub fn addresses(run: RunKind) -> [u64; 7] {
     let syscall = if run == RunKind::Alone { syscall_alone as *const () } else { syscall as *const () };
     let (string, vsib) = match run {
-        RunKind::Watched => (string_watched as *const (), vsib_watched as *const ()),
-        _ => (string as *const (), vsib as *const ()),
+        RunKind::Watched => (string_watched as *const (), gathers::vsib_watched as *const ()),
+        _ => (string as *const (), gathers::vsib as *const ()),
     };
     let miss = match run {
         RunKind::Crowded => miss_crowded as *const (),
@@ -589,7 +465,7 @@ mod tests {
     use super::*;
     use crate::process::frame::{RCX, RDI, RSI};
     use blizzard_contract::GroupRange;
-    use blizzard_contract::string_desc;
+    use blizzard_contract::{VsibDesc, string_desc};
 
     /// Every general register (rsp aside), the flags and some vector registers around a gate call.
     #[repr(C, align(64))]
@@ -783,8 +659,8 @@ mod tests {
     #[test]
     fn the_vsib_gate_preserves_registers() {
         xsave::init();
-        if xsave::state_bytes() == 0 {
-            eprintln!("no XSAVE on this processor: nothing to test");
+        if !std::is_x86_feature_detected!("avx") {
+            eprintln!("no AVX on this processor: nothing to test");
             return;
         }
         let desc = VsibDesc {
@@ -802,7 +678,7 @@ mod tests {
             let before = machine(0x202 | FLAGS);
             let mut m = before.clone();
             // SAFETY: the descriptor is alive; all lanes are private addresses.
-            unsafe { call_gate(&mut m, super::vsib as *const () as u64, &raw const desc as u64, 0, skew) };
+            unsafe { call_gate(&mut m, gathers::vsib as *const () as u64, &raw const desc as u64, 0, skew) };
             assert_preserved(&before, &m, &[], 8);
             assert_eq!(m.rflags & FLAGS, FLAGS);
         }

@@ -12,6 +12,9 @@ pub mod strings;
 // A stack pointer that has become an address of shared memory.
 pub mod shared_stack;
 
+// The gate of gathers and scatters.
+pub mod gathers;
+
 // Trap bytes at old addresses.
 pub mod trap;
 

@@ -5,7 +5,7 @@
 //! pointer in the signal frame, the program's own handler, or the program's end.
 //! **Invariants**: the handler takes no lock, so any number of threads may trap at once; it runs on the alternate
 //! stack if the program has one, nests, and returns through the runtime's own restorer. A trap byte takes nothing of the program's stack, where coroutines may have no
-//! room, unless it leads to where several blocks must be made accessible. Of the program's alternate stack, if it has one, it takes a frame.
+//! room. Of the program's alternate stack, if it has one, it takes a frame.
 //! Source: SDM volume 3, 6.3.1 (the saved RIP of #BP points behind the `int3`); Linux `arch/x86/include/uapi/asm/sigcontext.h`.
 
 use crate::kernel::sys::{self, KernelSigaction};
@@ -18,7 +18,7 @@ use crate::process::tags;
 use crate::process::trap_bytes::hot_traps;
 use crate::system_calls::execution::signal_sets::{self, bit};
 use crate::system_calls::execution::situation;
-use crate::system_calls::signals::alternate_stack::{self, handler_entry};
+use crate::system_calls::signals::alternate_stack::{self, Settled, handler_entry, may_go_apart};
 use crate::system_calls::signals::dying;
 use crate::system_calls::signals::own_sigtrap::{self, own_action, set_own_action};
 use crate::system_calls::signals::{plain_again, sent, wrapper};
@@ -42,20 +42,30 @@ pub unsafe fn install() -> sys::Result<()> {
 /// Entered by the kernel only.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    handler_entry!(settle, on_trap)
+    handler_entry!(settle, settle_apart, on_trap)
 }
 
 /// On the runtime's stack, where the program has none: what needs no code of the program and no block.
-extern "C" fn settle(_signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u32 {
+extern "C" fn settle(_signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> Settled {
     if cfg!(feature = "guard") && plain_again::step(info.si_code, context) {
-        return 1;
+        return Settled::Yes;
     }
     match old_address(info, context) {
         OldAddress::Instruction(new) if !resume::relies_on_group(new) => {
             redirect(new, context);
-            1
+            Settled::Yes
         }
-        _ => 0,
+        OldAddress::Instruction(_) if may_go_apart(context) => Settled::Apart,
+        _ => Settled::No,
+    }
+}
+
+/// The blocks that the code behind the trap byte relies on are made accessible.
+extern "C" fn settle_apart(_signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
+    // Handlers of messages may meet trap bytes.
+    sys::unblock_signals(bit(libc::SIGTRAP));
+    if let OldAddress::Instruction(new) = old_address(info, context) {
+        redirect(new, context);
     }
 }
 

@@ -7,9 +7,9 @@ use crate::kernel::owned::PerProcess;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of the XSAVE area that the gate reserves; 0 on a processor without XSAVE.
+/// Bytes of the XSAVE area that holds [`XSAVE_MASK`]; 0 on a processor without XSAVE.
 pub static XSAVE_BYTES: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
-/// State components that the gate stores: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM as far as the system enables them.
+/// State components that the runtime stores: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM as far as the system enables them.
 pub static XSAVE_MASK: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
 /// Nonzero: the processor has XSAVEC.
 pub static XSAVE_COMPACT: PerProcess<AtomicU32> = PerProcess::new(AtomicU32::new(0));
@@ -28,7 +28,7 @@ const WANTED: u32 = 1 | 1 << SSE | 1 << AVX | 1 << OPMASK | 1 << ZMM_HI256 | 1 <
 /// Legacy region and header.
 pub const LEGACY_BYTES: u32 = 576;
 
-/// Reads the processor's layout. Idempotent; before it, the gate reserves nothing and must not be called.
+/// Reads the processor's layout. Idempotent; before it, nothing may be stored.
 pub fn init() {
     const OSXSAVE: u32 = 1 << 27;
     if __cpuid(1).ecx & OSXSAVE == 0 {
@@ -53,6 +53,12 @@ pub fn init() {
     XSAVE_MASK.store(mask, Ordering::Relaxed);
     STATE_BYTES.store(__cpuid_count(0xd, 0).ebx, Ordering::Relaxed);
     XSAVE_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// Whether the processor has AVX-512, and the system enables it.
+pub fn has_avx512() -> bool {
+    const ALL: u32 = 1 << OPMASK | 1 << ZMM_HI256 | 1 << HI16_ZMM;
+    XSAVE_MASK.load(Ordering::Relaxed) & ALL == ALL
 }
 
 /// Bytes that `xsave` stores for the components the system enables; 0 without XSAVE.

@@ -5,7 +5,7 @@
 //! overflows where nothing has been changed, as a frame of the program would. Input: what is to be run. Output: its result.
 //! **Invariants**: one call at a time runs on it: the node has one thread, and is never entered twice. While it is in use, and the caller's frames are on the
 //! program's alternate stack, no handler begins there: the kernel would find that stack free and begin at its top, over those frames. Signals wait, and what an instruction
-//! raises begins elsewhere.
+//! raises begins elsewhere. The stack for faults has frames only of the fault that is being settled: nobody begins at its end while the program's code runs inside the runtime.
 //! Source: `sigaltstack(2)`; Linux `include/linux/sched/signal.h` (`sas_ss_flags`).
 
 use crate::kernel::limits;
@@ -21,8 +21,13 @@ const BYTES: u64 = 8 << 20;
 const CALLS_BYTES: u64 = 1 << 16;
 /// Bytes above that, for handlers of what instructions raise while the program's alternate stack is in use.
 const INNER_BYTES: u64 = 1 << 20;
-/// Bytes without access below it.
+/// Bytes above that, for faults of the program's code that need the node: a frame, those of all signals that may come meanwhile, and what is done before the node
+/// works on the stack itself.
+const FAULT_BYTES: u64 = 1 << 20;
+/// Bytes without access below it, and below that for faults.
 const GUARD_BYTES: u64 = 1 << 16;
+/// Bytes between the end of the stack and that of the one for faults.
+const TO_FAULTS: u64 = CALLS_BYTES + INNER_BYTES + GUARD_BYTES + FAULT_BYTES;
 
 per_thread! {
     /// Its end; 0: there is none.
@@ -30,8 +35,6 @@ per_thread! {
     /// Where the program's alternate stack begins, as the last handler has found it, and its bytes.
     static ALTERNATE: AtomicU64 = AtomicU64::new(0);
     static ALTERNATE_BYTES: AtomicU64 = AtomicU64::new(0);
-    /// Where the program begins on its first stack; 0: nobody has said.
-    static FIRST: AtomicU64 = AtomicU64::new(0);
 }
 
 const ALL: u64 = !0;
@@ -52,18 +55,6 @@ pub fn note_alternate([begin, _, bytes]: [u64; 3]) {
     ALTERNATE_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// Tells where the program begins on its first stack.
-pub fn note_programs_first(top: u64) {
-    FIRST.store(top, Ordering::Relaxed);
-}
-
-/// Whether `rsp` lies in the stack that the program began with, which the kernel lets grow.
-pub fn is_programs_first(rsp: u64) -> bool {
-    /// The kernel keeps more between it and other memory.
-    const REACH: u64 = 64 << 20;
-    FIRST.load(Ordering::Relaxed).wrapping_sub(rsp) < REACH
-}
-
 /// Whether the caller runs on the alternate stack.
 fn is_on_alternate() -> bool {
     let here = 0u8;
@@ -76,13 +67,15 @@ fn is_on_alternate() -> bool {
 /// # Errors
 /// There is no memory for it.
 pub fn prepare() -> sys::Result<u64> {
-    let bytes = GUARD_BYTES + BYTES + CALLS_BYTES + INNER_BYTES;
+    let bytes = GUARD_BYTES + BYTES + TO_FAULTS;
     limits::make_room(bytes, true);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-    // SAFETY: new anonymous memory, whose lowest pages nothing uses.
+    // SAFETY: new anonymous memory; nothing uses the pages below the stacks.
     unsafe {
         let at = sys::mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
-        sys::mprotect(at, GUARD_BYTES, libc::PROT_NONE)?;
+        for below in [at, at + bytes - FAULT_BYTES - GUARD_BYTES] {
+            sys::mprotect(below, GUARD_BYTES, libc::PROT_NONE)?;
+        }
         TOP.store(at + GUARD_BYTES + BYTES, Ordering::Relaxed);
     }
     Ok(top())
@@ -101,6 +94,13 @@ pub fn top_for_calls() -> Option<u64> {
 /// Whether `at` lies in that one.
 pub fn is_for_calls(at: u64) -> bool {
     top() != 0 && at.wrapping_sub(top()) < CALLS_BYTES
+}
+
+/// The end of the stack for faults, if there is one; `rsp`: the stack pointer where the program's code has faulted. `None` on a stack of this module, where the program's code
+/// has been called by what may have come here from that one.
+pub fn top_for_faults(rsp: u64) -> Option<u64> {
+    let end = top() + TO_FAULTS;
+    (top() != 0 && end.wrapping_sub(rsp) > BYTES + TO_FAULTS).then_some(end)
 }
 
 /// Runs `run` on the stack, if there is one.
@@ -218,6 +218,11 @@ mod tests {
             assert!((top - BYTES..top).contains(&there));
         }
         assert_eq!(called, 3);
+        let faults = top_for_faults(&raw const called as u64);
+        assert_eq!(faults, Some(top + TO_FAULTS), "of code on any other stack");
+        for within in [top - BYTES, top, top + CALLS_BYTES, top + TO_FAULTS - FAULT_BYTES, top + TO_FAULTS - 1] {
+            assert_eq!(top_for_faults(within), None);
+        }
         TOP.store(0, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
 //! Lane addresses of gathers and scatters.
 //!
-//! Purpose: from a [`VsibDesc`], the general registers and an XSAVE area with the vector and mask registers, the addresses of the
+//! Purpose: from a [`VsibDesc`], the general registers, and the vector and mask registers, the addresses of the
 //! active lanes.
 //! Output: at most [`MAX_LANES`] pairs of address and bytes.
 //! Source: SDM volume 2, 2.3.12 (VSIB), VGATHERDPS, VPGATHERDD (EVEX), volume 1 chapter 13 (XSAVE: standard format, section 13.4).
@@ -8,6 +8,24 @@
 use crate::kernel::xsave::Vectors;
 use crate::node::access::MAX_LANES;
 use blizzard_contract::VsibDesc;
+
+/// The vector and mask registers that an access uses.
+pub trait LaneRegisters {
+    /// All bytes of a vector register; 0 where the processor has less.
+    fn vector(&self, register: u8) -> [u8; 64];
+    /// A mask register, or at least the bits of its lanes.
+    fn mask(&self, register: u8) -> u64;
+}
+
+impl LaneRegisters for Vectors {
+    fn vector(&self, register: u8) -> [u8; 64] {
+        Vectors::vector(self, register)
+    }
+
+    fn mask(&self, register: u8) -> u64 {
+        Vectors::mask(self, register)
+    }
+}
 
 /// Addresses and bytes of the active lanes.
 #[derive(Clone, Copy, Debug)]
@@ -23,15 +41,22 @@ impl VsibLanes {
     }
 }
 
+/// The addresses and bytes of the active lanes, in ascending order. `base`: the value of the base register.
+pub fn each_lane(desc: &VsibDesc, base: u64, vectors: &impl LaneRegisters, each: impl FnMut(u64, u64)) {
+    // One after the other: their bytes are on the program's stack.
+    let active = active(desc, vectors);
+    each_address(desc, base, &vectors.vector(desc.index), active, each);
+}
+
 /// The active lanes of an access. `gpr`: general registers in encoding order.
-pub fn lanes(desc: &VsibDesc, gpr: &[u64; 16], vectors: &Vectors) -> VsibLanes {
+pub fn lanes(desc: &VsibDesc, gpr: &[u64; 16], vectors: &impl LaneRegisters) -> VsibLanes {
     let index = vectors.vector(desc.index);
     let base = gpr.get(desc.base as usize).copied().unwrap_or(0);
     lane_addresses(desc, base, &index, active(desc, vectors))
 }
 
 /// One bit per lane: whether it is active. Higher bits mean nothing.
-pub fn active(desc: &VsibDesc, vectors: &Vectors) -> u64 {
+pub fn active(desc: &VsibDesc, vectors: &impl LaneRegisters) -> u64 {
     match desc.mask_kind {
         0 => sign_bits(&vectors.vector(desc.mask), desc.elem_bytes as usize),
         1 => vectors.mask(desc.mask),
@@ -49,6 +74,14 @@ fn sign_bits(vector: &[u8; 64], elem_bytes: usize) -> u64 {
 
 fn lane_addresses(desc: &VsibDesc, base: u64, index: &[u8; 64], active: u64) -> VsibLanes {
     let mut out = VsibLanes { lanes: [(0, 0); MAX_LANES], count: 0 };
+    each_address(desc, base, index, active, |addr, bytes| {
+        out.lanes[out.count] = (addr, bytes);
+        out.count += 1;
+    });
+    out
+}
+
+fn each_address(desc: &VsibDesc, base: u64, index: &[u8; 64], active: u64, mut each: impl FnMut(u64, u64)) {
     for lane in 0..(desc.lanes as usize).min(MAX_LANES) {
         if active >> lane & 1 == 0 {
             continue;
@@ -65,10 +98,8 @@ fn lane_addresses(desc: &VsibDesc, base: u64, index: &[u8; 64], active: u64) -> 
         let addr = base
             .wrapping_add((offset as u64).wrapping_mul(desc.scale.into()))
             .wrapping_add(i64::from(desc.disp) as u64);
-        out.lanes[out.count] = (addr, desc.elem_bytes.into());
-        out.count += 1;
+        each(addr, desc.elem_bytes.into());
     }
-    out
 }
 
 #[cfg(test)]

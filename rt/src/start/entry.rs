@@ -26,7 +26,6 @@ use crate::libraries::closure::source;
 use crate::libraries::debugger_list;
 use crate::libraries::modules;
 use crate::libraries::modules::MODULES;
-use crate::process::own_stack;
 use crate::process::process::{self, Gates};
 use crate::process::tags;
 use crate::process::trap_bytes::debugged;
@@ -168,7 +167,6 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
     };
     // SAFETY: the caller reserved `stack_bytes` at `new_sp`.
     unsafe { initial.rebuild(new_sp, &edits) };
-    own_stack::note_programs_first(new_sp as u64);
     // SAFETY: `base` is the blob's ELF header.
     unsafe { dispatch::note_text(base) };
     if process::nodes() > 1 {

@@ -2,8 +2,8 @@
 //!
 //! Purpose: where shared memory faults, a stack in it faults, too, and the kernel cannot begin a handler there: it would end the node without a word. So
 //! handlers begin on a stack of the runtime's, and what the kernel has built goes to the program's stack at once, where it would be otherwise. Only what is the program's
-//! goes there: coroutines may have stacks without room for it. Input: the frame of a signal. Output: the frame in its place, or the end of the run, with a line
-//! that names the stack.
+//! goes there: coroutines may have stacks without room for it. What needs the node, and no code of the program, goes to the runtime's stack for faults. Input: the frame
+//! of a signal. Output: the frame in its place, or the end of the run, with a line that names the stack.
 //! **Invariants**
 //! * Nothing stays on this stack: no handler finds another one's frame there. What a handler settles there at once lets no signal in.
 //! * A frame keeps its distance to 64 bytes: the kernel reads the vector state from there again.
@@ -18,6 +18,8 @@ use crate::kernel::owned::PerThread;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{self, REG_RIP, REG_RSP, Ucontext};
 use crate::memory::access_control::program;
+use crate::node::user_handlers;
+use crate::process::own_stack;
 use crate::process::private_stack;
 use crate::process::process;
 use crate::process::tags;
@@ -199,6 +201,42 @@ pub unsafe extern "C" fn move_frame(context: &mut Ucontext, frame: u64, signal: 
     delta
 }
 
+/// How a signal is done that the program's code has raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Settled {
+    /// Its frame goes where the program's handler would find it.
+    No = 0,
+    /// By a changed context.
+    Yes = 1,
+    /// On the stack for faults, without any code of the program.
+    Apart = 2,
+}
+
+/// The end of the stack for faults, where the context's signal may be done there. Not where the program's code runs inside the runtime, whose frames may be on that stack.
+fn end_apart(context: &Ucontext) -> Option<u64> {
+    let is_node = BEGIN.load(Ordering::Relaxed) != 0;
+    let is_free = is_node && !process::is_inside() && !user_handlers::in_handler();
+    if is_free { own_stack::top_for_faults(context.gregs[REG_RSP]) } else { None }
+}
+
+/// Whether the context's signal may be done on the stack for faults.
+pub fn may_go_apart(context: &Ucontext) -> bool {
+    end_apart(context).is_some()
+}
+
+/// Moves the frame that the kernel has built on this stack to the stack for faults. By how much.
+///
+/// # Safety
+/// Called by [`handler_entry`] only, where [`may_go_apart`].
+pub unsafe extern "C" fn move_apart(context: &mut Ucontext, frame: u64) -> u64 {
+    refuse_shared_stack(context);
+    own_stack::note_alternate(context.stack);
+    let end = end_apart(context);
+    // SAFETY: the kernel's frame; nobody has frames on that stack.
+    unsafe { move_to(end, context, frame) }
+}
+
 /// Moves a frame that the kernel has built on an alternate stack, the program's or this one, to the stack that ends at `top`, or else to the one that was interrupted.
 /// By how much; 0: that was the alternate one, where it stays.
 ///
@@ -243,9 +281,10 @@ pub unsafe extern "C" fn leave_alternate(context: &mut Ucontext, frame: u64) -> 
 }
 
 /// The entry of a handler: `edi` signal, `rsi` information, `rdx` context. `$decide` gets them and returns a handler of the program's, which begins on the
-/// frame that the kernel has built, as [`handler`] has it, or 0. `$settle` gets them first, where the frame is on this stack: if it returns 1, that was all.
+/// frame that the kernel has built, as [`handler`] has it, or 0. `$settle` gets them first, where the frame is on this stack, and returns a [`Settled`]: if that is `Apart`,
+/// `$apart` does the rest, on the stack for faults.
 macro_rules! handler_entry {
-    ($settle:path, $decide:path) => {
+    ($settle:path, $apart:path, $decide:path) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
             "mov rax, rsp",
@@ -257,10 +296,11 @@ macro_rules! handler_entry {
             "push rdx",
             ".cfi_def_cfa rsp, 32",
             "call {settle}", // rsp is 8 off 16 at a handler's entry, aligned after three pushes
-            "test eax, eax",
-            "jnz 4f",
+            "cmp eax, {yes}",
+            "je 4f",
             "mov rdi, [rsp]",
             "lea rsi, [rsp + 24]",
+            "ja 6f",
             "mov edx, dword ptr [rsp + 16]",
             "mov rcx, [rsp + 8]",
             "call {move_frame}",
@@ -307,13 +347,27 @@ macro_rules! handler_entry {
             "add rsp, 24",
             ".cfi_def_cfa rsp, 8",
             "ret",
+            "6:",
+            ".cfi_def_cfa rsp, 32",
+            "call {move_apart}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            ".cfi_def_cfa rsp, 8",
+            "add rdx, rax",
+            "add rsi, rax",
+            "add rsp, rax",
+            "jmp {apart}", // which returns to the restorer
             ".cfi_endproc",
             begin = sym $crate::system_calls::signals::alternate_stack::BEGIN,
             bytes = const $crate::system_calls::signals::alternate_stack::BYTES,
             not_on_alternate = const $crate::system_calls::signals::alternate_stack::NOT_ON_ALTERNATE_BIT,
             leave_alternate = sym $crate::system_calls::signals::alternate_stack::leave_alternate,
             move_frame = sym $crate::system_calls::signals::alternate_stack::move_frame,
+            move_apart = sym $crate::system_calls::signals::alternate_stack::move_apart,
+            yes = const $crate::system_calls::signals::alternate_stack::Settled::Yes as u32,
             settle = sym $settle,
+            apart = sym $apart,
             decide = sym $decide,
         )
     };

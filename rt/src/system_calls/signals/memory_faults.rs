@@ -21,19 +21,21 @@
 use crate::kernel::owned::PerProcess;
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::GREGS;
-use crate::kernel::ucontext::{REG_EFL, REG_RIP, REG_RSP, Ucontext};
+use crate::kernel::ucontext::{REG_EFL, REG_RIP, Ucontext};
 use crate::libraries::modules::MODULES;
 use crate::memory::access_control::interface::{AccessControl, Fault};
 use crate::memory::access_control::program::{PROGRAM, program_address};
 use crate::memory::segment::{self, TABLE};
 use crate::node::access::MAX_LANES;
-use crate::process::own_stack;
 use crate::process::trap_bytes::debugged;
 use crate::system_calls::execution::runtime_text;
 use crate::system_calls::execution::signal_sets::{SYNCHRONOUS, bit};
 use crate::system_calls::signals::actions::DEFAULT;
-use crate::system_calls::signals::carried::carry_out::{UntestedMemory, carry_out, grant_by_node, refuse};
-use crate::system_calls::signals::untested;
+use crate::system_calls::signals::alternate_stack::{Settled, may_go_apart};
+use crate::system_calls::signals::carried::carry_out::{
+    SlotExit, UntestedMemory, carry_out, grant_by_node, leave_at_end, refuse,
+};
+use crate::system_calls::signals::untested::{self, Untested};
 use crate::tempest::faults;
 use blizzard_contract::{self as contract, guard_tags as tags};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -199,23 +201,57 @@ fn is_readable(tag: u64) -> bool {
     TABLE.contains(&tag) && (cfg!(feature = "guard") || !segment::HIDDEN_TAGS.contains(&tag))
 }
 
-/// On the runtime's own stack, as coroutines may have less than a frame takes: an untested access goes on in full code at once, where the program has left the
-/// stack that it began with. Whether it does.
-pub fn settle(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> bool {
-    if signal != libc::SIGSEGV || info.si_code <= 0 || own_stack::is_programs_first(context.gregs[REG_RSP]) {
-        return false;
+/// On the runtime's own stack, as coroutines may have less than a frame takes: an untested access goes on in full code at once, or is carried out apart.
+pub fn settle(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> Settled {
+    if signal != libc::SIGSEGV || info.si_code <= 0 {
+        return Settled::No;
+    }
+    // SAFETY: the kernel's frame.
+    match unsafe { leave_at_end(info, context) } {
+        Some(SlotExit::Elsewhere) => {}
+        Some(_) => return Settled::Yes,
+        None => return Settled::No,
     }
     // SAFETY: the kernel fills the address in for this signal.
     let address = unsafe { info.si_addr() } as u64;
     let is_untested = |address| matches!(PROGRAM.meaning_of_fault(address), Fault::NotTested);
     if !is_untested(address) || is_untested(context.gregs[REG_RIP]) {
-        return false;
+        return Settled::No;
     }
-    let found = untested::find(context);
-    if let Some(untested) = found {
-        untested.go_on(context);
+    let may_go_apart = may_go_apart(context);
+    match untested::find(context) {
+        Some(untested) if !untested.is_first || !may_go_apart => {
+            untested.go_on(context);
+            Settled::Yes
+        }
+        _ if may_go_apart => Settled::Apart,
+        _ => Settled::No,
     }
-    found.is_some()
+}
+
+/// Carries the access out that [`settle`] has left.
+pub extern "C" fn settle_apart(_signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) {
+    // SAFETY: the kernel has filled the address in.
+    let address = unsafe { info.si_addr() } as u64;
+    // SAFETY: the kernel's context, of the fault of what it is in front of, which is in no slot.
+    unsafe { carry_out_or_go_on(context, address, untested::of(context)) };
+}
+
+/// Carries out the access that has faulted at `address`, or lets the context go on in full code.
+///
+/// # Safety
+/// As [`carry_out`].
+unsafe fn carry_out_or_go_on(context: &mut Ucontext, address: u64, untested: Option<Untested>) {
+    let distance = PROGRAM.runtime_address(address).wrapping_sub(address);
+    faults::note_pc(context.gregs[REG_RIP]);
+    // SAFETY: passed on from the caller.
+    match unsafe { carry_out(context, address, &mut UntestedMemory { distance, grant: &mut grant_by_node }) } {
+        Ok(()) => {}
+        Err(why) => match untested {
+            Some(untested) => untested.go_on(context),
+            None => refuse(context, address, why),
+        },
+    }
 }
 
 /// A signal that an instruction has raised. True: the context goes on without the program's handler. Else the information is what the plain program sees.
@@ -273,19 +309,9 @@ pub fn amend(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) ->
                 untested.go_on(context);
                 return true;
             }
-            let distance = PROGRAM.runtime_address(address).wrapping_sub(address);
-            faults::note_pc(context.gregs[REG_RIP]);
             // SAFETY: the kernel's context, of the fault of what it is in front of. The wrapper has made it leave its slot.
-            match unsafe { carry_out(context, address, &mut UntestedMemory { distance, grant: &mut grant_by_node }) } {
-                Ok(()) => return true,
-                Err(why) => match untested {
-                    Some(untested) => {
-                        untested.go_on(context);
-                        return true;
-                    }
-                    None => refuse(context, address, why),
-                },
-            }
+            unsafe { carry_out_or_go_on(context, address, untested) };
+            return true;
         }
         // Without the runtime there is nothing.
         Fault::TagTable | Fault::Unused => {

@@ -38,13 +38,18 @@ pub struct Untested {
 
 /// The access that the context stopped at, if it is one of plain code; it is counted.
 pub fn find(context: &Ucontext) -> Option<Untested> {
-    let at = context.gregs[REG_RIP];
-    let full = MODULES.full_of(at)?;
+    let untested = of(context)?;
     tags::count(Counter::UntestedAccesses);
-    let is_first = MODULES.access_at(at).is_some_and(learnt::is_first)
+    let is_first = MODULES.access_at(untested.at).is_some_and(learnt::is_first)
         && sys::gettid() == sys::getpid()
         && !filters::is_asked_for();
-    Some(Untested { at, full, is_first })
+    Some(Untested { is_first, ..untested })
+}
+
+/// [`find`] of an access that has been counted.
+pub fn of(context: &Ucontext) -> Option<Untested> {
+    let at = context.gregs[REG_RIP];
+    Some(Untested { at, full: MODULES.full_of(at)?, is_first: false })
 }
 
 impl Untested {

@@ -33,7 +33,7 @@ use crate::system_calls::execution::signal_sets::{
 use crate::system_calls::execution::situation;
 use crate::system_calls::execution::stubs::{self, CallStage};
 use crate::system_calls::signals::actions::{ACTIONS, DEFAULT, SIG_DFL, SIG_IGN, SIGNAL_MAX, is_function};
-use crate::system_calls::signals::alternate_stack::{self, handler_entry};
+use crate::system_calls::signals::alternate_stack::{self, Settled, handler_entry};
 use crate::system_calls::signals::called;
 use crate::system_calls::signals::carried::carry_out::{SlotExit, leave};
 use crate::system_calls::signals::dying;
@@ -139,13 +139,12 @@ pub unsafe fn stand_before_faults() -> sys::Result<()> {
 /// Entered by the kernel only: edi signal, rsi information, rdx context.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
-    handler_entry!(settle, decide)
+    handler_entry!(settle, memory_faults::settle_apart, decide)
 }
 
 /// Whether the signal needs no handler, and no room on the program's stack.
-extern "C" fn settle(signal: i32, info: &libc::siginfo_t, context: &mut Ucontext) -> u32 {
-    let settled = cfg!(feature = "guard") && memory_faults::settle(signal, info, context);
-    u32::from(settled)
+extern "C" fn settle(signal: i32, info: &mut libc::siginfo_t, context: &mut Ucontext) -> Settled {
+    if cfg!(feature = "guard") { memory_faults::settle(signal, info, context) } else { Settled::No }
 }
 
 /// Returns the program's handler, or 0 when the signal is put off or ignored.

@@ -13,6 +13,7 @@
 use crate::kernel::owned::per_thread;
 use crate::kernel::ucontext::{REG_RIP, REG_RSP, Ucontext};
 use crate::kernel::xsave;
+use crate::libraries::modules::MODULES;
 use crate::libraries::places::CodePlace;
 use crate::memory::access_control::program::{self, in_segment};
 use crate::node::access::Lane;
@@ -192,6 +193,18 @@ pub unsafe fn leave(info: &mut libc::siginfo_t, context: &mut Ucontext) -> SlotE
     }
 }
 
+/// [`leave`], of a SIGSEGV that an instruction has raised, where that is the end of a slot or the context is in none. `None`: it is in one, and has not left it.
+///
+/// # Safety
+/// As [`leave`].
+pub unsafe fn leave_at_end(info: &mut libc::siginfo_t, context: &mut Ucontext) -> Option<SlotExit> {
+    match slots::find(context.gregs[REG_RIP]) {
+        Some((_, SlotStage::Before | SlotStage::Behind)) => None,
+        // SAFETY: passed on from the caller.
+        _ => Some(unsafe { leave(info, context) }),
+    }
+}
+
 /// Ends the run: the access at `fault` is not carried out.
 pub fn refuse(context: &Ucontext, fault: u64, why: CarryRefused) -> ! {
     let at = context.gregs[REG_RIP];
@@ -201,8 +214,13 @@ pub fn refuse(context: &Ucontext, fault: u64, why: CarryRefused) -> ! {
         Ok(insn) => insn.len,
         Err(_) => LONGEST,
     };
+    let way_around = match why {
+        CarryRefused::Implicit64 if MODULES.in_new_code(at) => "; --access tests puts a test in front of it",
+        CarryRefused::Implicit64 => "; let this code use other instructions, or store to private memory and copy",
+        _ => "",
+    };
     process::fail(format_args!(
-        "code without checks accesses shared memory at {fault:#x} in {}, and the runtime cannot do it: {why} (bytes {:02x?})",
+        "code without checks accesses shared memory at {fault:#x} in {}, and the runtime cannot do it: {why} (bytes {:02x?}){way_around}",
         CodePlace(at),
         &bytes[..len]
     ))

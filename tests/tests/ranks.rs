@@ -15,6 +15,7 @@ tests! {
     ranks_of_one_host_are_nodes,
     a_rank_that_fails_ends_the_run,
     ranks_that_wait_for_each_other_are_told,
+    ranks_of_two_programs_are_told_with_both,
     nothing_is_left_when_mpirun_is_ended,
     ranks_of_two_hosts_are_nodes,
     ranks_of_several_hosts_that_wait_for_each_other_are_told,
@@ -138,6 +139,18 @@ fn ranks_that_wait_for_each_other_are_told() {
     }
     assert_nothing_is_left(&program);
     run(&mut mpirun(3, &options, &program, "computes"), "", LIMIT).unwrap().success().unwrap();
+}
+
+fn ranks_of_two_programs_are_told_with_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, other) = (build(folder.path(), "tests/hosts/ends.c"), build(folder.path(), "tests/hosts/sites.c"));
+    let mut command = mpirun(1, &[], &program, "count");
+    command.args([":", "-n", "1"]).arg(tool::path()).args(["node", "--"]).arg(&other);
+    let outcome = run(&mut command, "", LIMIT).unwrap();
+    let host = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+    let (host, program, other) = (host.trim_end(), program.display(), other.display());
+    let told = format!("blizzard: error: rank 1 on host {host} runs {other}, and rank 0 on host {host} runs {program}");
+    assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(2), vec![told]), "{}", outcome.describe());
 }
 
 fn nothing_is_left_when_mpirun_is_ended() {

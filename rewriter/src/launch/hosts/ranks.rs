@@ -139,6 +139,8 @@ struct Card {
     first: u32,
     host: String,
     version: String,
+    /// The program's name, as the user has given it.
+    program: String,
     identity: String,
     /// Of rank 0: the run's secret and header.
     common: Option<(Vec<u8>, Vec<u8>)>,
@@ -270,7 +272,8 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
         None
     };
     let (version, identity) = (version(), setup.identity.clone());
-    put(&job, CARD, &Card { first, host: host_name(), version, identity, common })?;
+    let program = setup.options.arg0.as_ref().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    put(&job, CARD, &Card { first, host: host_name(), version, program, identity, common })?;
     job.meet()?;
     let cards: Vec<Card> = (0..job.size).map(|rank| read(&job, rank, CARD)).collect::<Result<_>>()?;
     let (hosts, order) = number(setup, &cards).map_err(|error| News::FailedEverywhere(error, job.rank == 0))?;
@@ -343,19 +346,36 @@ fn read<T: serde::de::DeserializeOwned>(job: &Job, rank: u32, key: &CStr) -> Res
     serde_json::from_slice(&bytes).map_err(|e| Error::new(format!("rank {rank} says what no rank says")).because(e))
 }
 
+/// Looks whether all ranks run the same.
+///
+/// # Errors
+/// They do not.
+fn expect_same(cards: &[Card]) -> Result<()> {
+    let first = &cards[0];
+    let who = |rank: usize| format!("rank {rank} on host {}", cards[rank].host);
+    let other = |of: &dyn Fn(&Card) -> &str| cards.iter().position(|card| of(card) != of(first));
+    if let Some(rank) = other(&|card| &card.version) {
+        let (theirs, ours) = (&cards[rank].version, &first.version);
+        let what = format!("{} has Blizzard {theirs}, and {} has {ours}", who(rank), who(0));
+        return Err(Error::new(what).help("the same build of Blizzard is needed at the same path on all hosts"));
+    }
+    let Some(rank) = other(&|card| &card.identity) else { return Ok(()) };
+    let (theirs, ours) = (&cards[rank].program, &first.program);
+    Err(if theirs == ours {
+        Error::new(format!("{} has another {theirs} than {}", who(rank), who(0)))
+            .help("the same file, libraries, options, and path of Blizzard and of its cache are needed on all hosts")
+    } else {
+        Error::new(format!("{} runs {theirs}, and {} runs {ours}", who(rank), who(0)))
+            .help("the ranks of a job are the nodes of one program: give all of them the same, with the same options")
+    })
+}
+
 /// The hosts with their nodes, and the rank of each node.
 ///
 /// # Errors
 /// The ranks do not run the same program, or it cannot run on so many.
 fn number(setup: &RankSetup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
-    let differs = |what: &str, of: &dyn Fn(&Card) -> String| match cards.iter().find(|card| of(card) != of(&cards[0])) {
-        None => Ok(()),
-        Some(other) => Err(Error::new(format!("host {} has {what} than host {}", other.host, cards[0].host))),
-    };
-    differs("another build of Blizzard", &|card| card.version.clone())?;
-    differs("another program", &|card| card.identity.clone()).map_err(|error| {
-        error.help("the same file, libraries, options, and path of Blizzard and of its cache are needed on all hosts")
-    })?;
+    expect_same(cards)?;
     if cards.len() > MAX_NODES {
         return Err(Error::new(format!("{} ranks are more than the {MAX_NODES} nodes that a run has", cards.len())));
     }
@@ -619,4 +639,34 @@ fn quiet(exit_status: i32) -> RankOutcome {
 
 fn failed(exit_status: i32, error: Error) -> RankOutcome {
     RankOutcome { failure: Some(error), ..quiet(exit_status) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_run_something_else_are_named_with_what_they_run() {
+        let card = |host: &str, version: &str, program: &str, identity: &str| Card {
+            first: 0,
+            host: host.into(),
+            version: version.into(),
+            program: program.into(),
+            identity: identity.into(),
+            common: None,
+        };
+        let said = |other: Card| {
+            let error = expect_same(&[card("a", "1", "./x", "11"), card("a", "1", "./x", "11"), other]).unwrap_err();
+            (error.what, error.help.unwrap_or_default())
+        };
+        assert!(expect_same(&[card("a", "1", "./x", "11"), card("b", "1", "./x", "11")]).is_ok());
+        let (what, help) = said(card("a", "1", "./y", "22"));
+        assert_eq!(what, "rank 2 on host a runs ./y, and rank 0 on host a runs ./x");
+        assert!(help.contains("one program"), "{help}");
+        let (what, help) = said(card("b", "1", "./x", "22"));
+        assert_eq!(what, "rank 2 on host b has another ./x than rank 0 on host a");
+        assert!(help.contains("libraries"), "{help}");
+        let (what, _) = said(card("b", "2", "./x", "11"));
+        assert_eq!(what, "rank 2 on host b has Blizzard 2, and rank 0 on host a has 1");
+    }
 }

@@ -199,7 +199,7 @@ fn ranks_of_two_hosts_are_nodes() {
     let more: Vec<u64> = received(300).iter().zip(received(100)).map(|(many, few)| many - few).collect();
     assert_eq!(more, [2, 1, 2, 1].map(|each| 200 * each));
     let outcome = go("", "status");
-    let line = "blizzard: error: node 3 exited with status 7".to_owned();
+    let line = "blizzard: error: node 3 on host b exited with status 7".to_owned();
     assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(7), vec![line]), "{}", outcome.describe());
     assert_nothing_is_left(&program);
 }

@@ -195,8 +195,18 @@ impl WrittenOutput {
 
 /// The run's exit status and what to say about it.
 pub(super) fn verdict(stop: Option<RunStop>, nodes: &[NodeEnd], written: WrittenOutput) -> (i32, Option<Error>) {
+    verdict_on(stop, nodes, |number| format!("node {number}"), written)
+}
+
+/// The same. `name`: what a node is called.
+pub(super) fn verdict_on(
+    stop: Option<RunStop>,
+    nodes: &[NodeEnd],
+    name: impl Fn(u32) -> String,
+    written: WrittenOutput,
+) -> (i32, Option<Error>) {
     let WrittenOutput { reader_left, lost } = written;
-    let (status, failure) = verdict_on_nodes(stop, nodes, reader_left);
+    let (status, failure) = verdict_on_nodes(stop, nodes, name, reader_left);
     match lost {
         None => (status, failure),
         // What a node does that can write no more is a consequence.
@@ -207,8 +217,13 @@ pub(super) fn verdict(stop: Option<RunStop>, nodes: &[NodeEnd], written: Written
     }
 }
 
-/// As [`verdict`], without the output.
-fn verdict_on_nodes(stop: Option<RunStop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
+/// As [`verdict_on`], without the output.
+fn verdict_on_nodes(
+    stop: Option<RunStop>,
+    nodes: &[NodeEnd],
+    name: impl Fn(u32) -> String,
+    reader_left: bool,
+) -> (i32, Option<Error>) {
     let number = match stop {
         None => return (0, None),
         Some(RunStop::Signal(signal)) => return (128 + signal, None),
@@ -233,12 +248,13 @@ fn verdict_on_nodes(stop: Option<RunStop>, nodes: &[NodeEnd], reader_left: bool)
             Some(_) => {}
         }
     }
+    let node = name(number);
     let failure = match &report.message {
-        Some(message) => Error::new(format!("node {number}: {message}")),
+        Some(message) => Error::new(format!("{node}: {message}")),
         None if status.success() => Error::new(format!(
-            "node {number} ended without taking its leave of the other nodes (exit status 0, but not through exit())"
+            "{node} ended without taking its leave of the other nodes (exit status 0, but not through exit())"
         )),
-        None => Error::new(format!("node {number} {}", describe(*status))),
+        None => Error::new(format!("{node} {}", describe(*status))),
     };
     let status = if status.success() { libc::EXIT_FAILURE } else { shell_status(*status) };
     (status, Some(failure))

@@ -10,11 +10,11 @@ use crate::base::messages;
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::frames::{self, Carried, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
-use crate::launch::hosts::host_list::{Host, HostList};
+use crate::launch::hosts::host_list::{Host, HostList, named};
 use crate::launch::hosts::mailbox::Mailbox;
 use crate::launch::hosts::rounds::StuckRounds;
 use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
-use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, WrittenOutput, verdict};
+use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, WrittenOutput, verdict_on};
 use crate::launch::leftovers;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
@@ -567,14 +567,14 @@ impl Run {
             wait_for(&mut remote.child, deadline);
             locked(&remote.complaints).run_is_over = true;
         }
-        self.remotes.clear();
+        let hosts: Vec<Host> = self.remotes.drain(..).map(|remote| remote.host).collect();
         leftovers::end_all(leftovers::LIMIT);
         self.pieces = None;
         // Whoever reads the output slowly is waited for.
         let written = self.written.recv().unwrap_or_default();
         let (exit_status, failure) = match over {
             Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
-            _ => verdict(stop, &nodes, written),
+            _ => verdict_on(stop, &nodes, |node| named(&hosts, node), written),
         };
         let of = |ended: &Option<Ended>| ended.as_ref().map(|ended| ended.told.clone());
         let told = match stop {

@@ -21,11 +21,11 @@ use crate::launch::crashes::crash::{self, Crash, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::agent::start_carrier;
 use crate::launch::hosts::frames::{Ended, version};
-use crate::launch::hosts::host_list::Host;
+use crate::launch::hosts::host_list::{Host, named};
 use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::hosts::peers_watch::{HostPeers, PeersNews, PeersWatch};
-use crate::launch::launcher::{self, NodeEnd, WrittenOutput, verdict};
+use crate::launch::launcher::{self, NodeEnd, WrittenOutput, verdict, verdict_on};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
@@ -618,7 +618,9 @@ impl Rank<'_> {
         let status = |of: u32| if of == node { ended.ended.unwrap_or_default() } else { ExitStatus::default() };
         let ends: Vec<NodeEnd> =
             (0..begun.total()).map(|of| NodeEnd { status: status(of), report: report(of) }).collect();
-        let (exit_status, failure) = verdict(Some(RunStop::Node(node)), &ends, WrittenOutput::default());
+        let hosts = if begun.hosts.len() == 1 { &[][..] } else { &begun.hosts };
+        let (exit_status, failure) =
+            verdict_on(Some(RunStop::Node(node)), &ends, |node| named(hosts, node), WrittenOutput::default());
         let has_said = ends[begun.node as usize].report.message.is_some();
         let crash = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said)).cloned();
         Some(RankOutcome { failure, crash, ..quiet(exit_status) })

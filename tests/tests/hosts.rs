@@ -1,6 +1,6 @@
 //! Runs on several hosts, which are network namespaces: the same answers as on one host, how such runs fail, and that nothing is left.
 
-use blizzard_test_harness::needs::tool as need_tool;
+use blizzard_test_harness::needs::{need_system, tool as need_tool};
 use blizzard_test_harness::tests;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::network::Network;
@@ -26,6 +26,7 @@ tests! {
     rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
     a_node_that_fails_ends_the_run_on_all_hosts,
+    a_core_file_is_named_with_its_host,
     a_barrier_without_a_node_that_has_ended_ends_the_run,
     an_agent_that_is_killed_is_named,
     a_host_that_is_cut_off_is_named,
@@ -411,6 +412,24 @@ fn a_node_that_fails_ends_the_run_on_all_hosts() {
     }
 }
 
+/// The host's cache is gone then.
+fn a_core_file_is_named_with_its_host() {
+    let mut gdb = need_tool("gdb");
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    need_system(!pattern.starts_with(['|', '/']) && !pattern.contains('%'), "core files in the current folder");
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &["-g"]);
+    let mut command = command(&network, &network.list(1), &["--core"], &program, &["crashed"]);
+    let outcome = run(command.current_dir(network.folder()), "", LIMIT).unwrap();
+    let (text, host) = (outcome.stderr_text(), network.host(1));
+    assert_eq!(outcome.ending, Ending::Exit(139), "{text}");
+    assert!(text.contains(&format!("blizzard: note: node 1 on host {host} has left a core file, ")), "{text}");
+    let (_, line) = text.split_once(&format!("\n  help: on host {host}: gdb -x ")).unwrap_or_else(|| panic!("{text}"));
+    let seen = run(gdb.args(["-nx", "-batch", "-x", line.trim_end(), "-ex", "backtrace"]), "", LIMIT).unwrap();
+    assert!(seen.stdout_text().contains(" in main ("), "{}", seen.describe());
+    assert_nothing_is_left(&network);
+}
+
 fn a_barrier_without_a_node_that_has_ended_ends_the_run() {
     let network = Network::with_ucx(3);
     let program = build(&network, "tests/hosts/ends.c", &[]);
@@ -663,6 +682,7 @@ fn bad_lists_of_hosts_are_refused() {
         (&["--hosts", "a", "-n", "2"], "cannot be used with"),
         (&["--hosts", "a", "--no-libraries"], "--no-libraries"),
         (&["--hosts", "a", "--fork"], "creates its nodes itself"),
+        (&["--hosts", "a:2,b", "--debug-protocols"], "-n 3 in place of the hosts"),
     ] {
         let outcome = run(tool::blizzard(["run"]).args(options).args(["--", "/bin/true"]), "", LIMIT).unwrap();
         let text = outcome.stderr_text();
@@ -677,7 +697,6 @@ fn bad_lists_of_hosts_are_refused() {
         (&["bench", "am", "--hosts", "a,a"], "--hosts: a is named twice"),
         (&["bench", "miss", "--instructions", "--hosts", "a,b"], "cannot be used with"),
         (&["learn", "--hosts", "a,b", "--launcher", " ", "--", "/bin/true"], "--launcher: no command"),
-        (&["learn", "--hosts", "a,b", "--core", "--", "/bin/true"], "cannot be used with"),
     ] {
         let outcome = run(&mut tool::blizzard(words), "", LIMIT).unwrap();
         let text = outcome.stderr_text();

@@ -1,6 +1,6 @@
 //! Runs whose nodes `mpirun` starts, on one host and on several; and what the README says of several machines.
 
-use blizzard_test_harness::needs::{in_mount_namespace, need, need_file, send_signal};
+use blizzard_test_harness::needs::{in_mount_namespace, need, need_file, need_system, send_signal};
 use blizzard_test_harness::tests;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::network::{MPIRUN, Network};
@@ -15,6 +15,8 @@ tests! {
     ranks_of_one_host_are_nodes,
     a_rank_that_fails_ends_the_run,
     ranks_that_wait_for_each_other_are_told,
+    a_rank_leaves_a_core_file,
+    what_only_run_has_says_what_to_do,
     ranks_of_two_programs_are_told_with_both,
     nothing_is_left_when_mpirun_is_ended,
     ranks_of_two_hosts_are_nodes,
@@ -139,6 +141,34 @@ fn ranks_that_wait_for_each_other_are_told() {
     }
     assert_nothing_is_left(&program);
     run(&mut mpirun(3, &options, &program, "computes"), "", LIMIT).unwrap().success().unwrap();
+}
+
+fn a_rank_leaves_a_core_file() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    need_system(!pattern.starts_with(['|', '/']) && !pattern.contains('%'), "core files in the current folder");
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let outcome = run(mpirun(2, &["--core"], &program, "crashed").current_dir(folder.path()), "", LIMIT).unwrap();
+    let text = outcome.stderr_text();
+    assert_eq!(outcome.ending, Ending::Exit(139), "{text}");
+    let core = folder.path().join("core");
+    let said = ["blizzard: note: node 1 has left a core file, ", core.to_str().unwrap(), "help: on host ", ": gdb -x "];
+    assert!(said.iter().all(|part| text.contains(part)) && core.exists(), "{text}");
+    assert!(folder.path().join("core.files/gdb").exists(), "{text}");
+    assert_nothing_is_left(&program);
+}
+
+/// They were told as unknown.
+fn what_only_run_has_says_what_to_do() {
+    for (options, help) in [
+        (&["--gdb", "1"][..], "blizzard run --hosts a:2,b:2 --gdb NODE --gdb-server PORT"),
+        (&["--gdb-server", "4711"], "--gdb NODE --gdb-server PORT"),
+        (&["--debug-protocols"], "blizzard run -n 4 --debug-protocols"),
+    ] {
+        let outcome = run(tool::blizzard(["node"]).args(options).args(["--", "/bin/true"]), "", LIMIT).unwrap();
+        let text = outcome.stderr_text();
+        assert!(outcome.ending == Ending::Exit(2) && text.contains(help), "{}", outcome.describe());
+    }
 }
 
 fn ranks_of_two_programs_are_told_with_both() {

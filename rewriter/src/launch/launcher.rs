@@ -55,6 +55,15 @@ pub struct HostTraffic {
     pub batches_received: u64,
 }
 
+/// What another host says of the node that has ended the run.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// How it died, or where.
+    pub lines: Vec<String>,
+    /// Where its core file is, if the user wants one.
+    pub core: Option<String>,
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct RunOutcome {
@@ -68,7 +77,7 @@ pub struct RunOutcome {
     /// How the node died that ended the run, or where it did that, if it could be looked at.
     pub crash: Option<Crash>,
     /// The same where another host has looked: what it says.
-    pub told: Vec<String>,
+    pub told: Told,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
     /// What the rules of allocations have matched.
@@ -155,7 +164,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(RunStop::Node(node)) => ended_by(node),
         _ => None,
     };
-    let (learnt, matched, told, traffic) = (region.learnt(), region.matched(), Vec::new(), Vec::new());
+    let (learnt, matched, told, traffic) = (region.learnt(), region.matched(), Told::default(), Vec::new());
     Ok(RunOutcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, traffic, wall })
 }
 

@@ -14,7 +14,7 @@ use crate::launch::hosts::host_list::{Host, HostList, named};
 use crate::launch::hosts::mailbox::Mailbox;
 use crate::launch::hosts::rounds::StuckRounds;
 use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
-use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, WrittenOutput, verdict_on};
+use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, Told, WrittenOutput, verdict_on};
 use crate::launch::leftovers;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
@@ -512,7 +512,7 @@ impl Run {
                 traffic: Vec::new(),
                 stuck: Vec::new(),
                 crash: None,
-                told: Vec::new(),
+                told: Told::default(),
                 wall,
             };
         }
@@ -576,11 +576,11 @@ impl Run {
             Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
             _ => verdict_on(stop, &nodes, |node| named(&hosts, node), written),
         };
-        let of = |ended: &Option<Ended>| ended.as_ref().map(|ended| ended.told.clone());
         let told = match stop {
-            Some(RunStop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
-            _ => Vec::new(),
+            Some(RunStop::Node(node)) => self.ended[node as usize].take(),
+            _ => None,
         };
+        let told = told.map(|ended| Told { lines: ended.told, core: ended.core }).unwrap_or_default();
         RunOutcome { exit_status, failure, nodes, learnt, matched, traffic, stuck: self.stuck, crash: None, told, wall }
     }
 }
@@ -642,6 +642,7 @@ fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> RunPlan {
             .collect(),
         files: setup.files.iter().map(|(entry, _)| entry.clone()).collect(),
         guard: setup.guard,
+        cores: setup.options.cores,
         debugged: setup.options.debugger.as_ref().and_then(|d| Some((d.node as u16, d.port?))),
         timeout_seconds: setup.options.peer_timeout_ms.div_ceil(1000),
     }

@@ -98,6 +98,8 @@ pub struct RankOutcome {
     pub failure: Option<Error>,
     /// What was seen of the node that failed.
     pub crash: Option<Crash>,
+    /// This rank's node, as it is called, with how it ended, if that has ended the run.
+    pub culprit: Option<(String, ExitStatus)>,
     /// What each node waited for, if they waited for each other.
     pub stuck: Vec<StuckNode>,
     /// At rank 0 of a run that ended well: all nodes.
@@ -257,7 +259,8 @@ pub fn is_first() -> bool {
     join::rank() == Some(0)
 }
 
-fn host_name() -> String {
+/// The name of this host.
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -603,8 +606,8 @@ impl Rank<'_> {
             let status = ended.ended.map_or(0, ExitStatusExt::into_raw);
             let NodeReport { phase, message, counters, traps } = report(node);
             let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
-            let (has_failed, told) = (false, Vec::new());
-            let ended = Ended { node: begun.node, status, phase, message, counters, traps, has_failed, told };
+            let (has_failed, told, core) = (false, Vec::new(), None);
+            let ended = Ended { node: begun.node, status, phase, message, counters, traps, has_failed, told, core };
             // Whoever does not listen has said why.
             let _ = self.has_ended.send(ended);
             return None;
@@ -623,7 +626,8 @@ impl Rank<'_> {
             verdict_on(Some(RunStop::Node(node)), &ends, |node| named(hosts, node), WrittenOutput::default());
         let has_said = ends[begun.node as usize].report.message.is_some();
         let crash = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said)).cloned();
-        Some(RankOutcome { failure, crash, ..quiet(exit_status) })
+        let culprit = Some((named(hosts, node), status(node)));
+        Some(RankOutcome { failure, crash, culprit, ..quiet(exit_status) })
     }
 }
 
@@ -632,6 +636,7 @@ fn quiet(exit_status: i32) -> RankOutcome {
         exit_status,
         failure: None,
         crash: None,
+        culprit: None,
         stuck: Vec::new(),
         nodes: Vec::new(),
         matched: Matched::default(),

@@ -36,6 +36,7 @@ tests! {
     a_run_that_computes_is_not_stuck,
     a_launcher_that_is_killed_leaves_nothing,
     hosts_that_cannot_take_part_are_named,
+    a_host_with_too_few_files_is_named,
     builds_that_differ_are_named,
     without_ucx_the_package_is_named,
     bad_lists_of_hosts_are_refused,
@@ -628,6 +629,26 @@ fn hosts_that_cannot_take_part_are_named() {
     network.cut(1);
     let apart = go(&format!("{good},{other}"), &[]);
     refused(&network, &apart, &["host "]);
+}
+
+/// With the fewest an agent cannot even say which build it is; with the most of these it lacked them when its nodes began, and UCX may end a process that lacks them.
+fn a_host_with_too_few_files_is_named() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let starter = network.folder().join("start-with-few");
+    let text = std::fs::read_to_string(network.starter()).unwrap();
+    for files in [5, 7, 16, 32] {
+        let few = format!("if [ \"$0\" = {} ]; then ulimit -n {files}; fi\nexport BLIZZARD", network.host(1));
+        std::fs::write(&starter, text.replacen("export BLIZZARD", &few, 1)).unwrap();
+        std::fs::set_permissions(&starter, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = tool::blizzard(["run", "--hosts", &network.list(1), "--launcher"]);
+        command.arg(&starter).arg("--").arg(&program).args(["count", "1"]);
+        command.current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
+        let outcome = run(&mut command, "", LIMIT).unwrap();
+        let name = network.host(1);
+        let limit = format!("error: host {name}: the limit of open files is too low: {files} here, and a node needs ");
+        refused(&network, &outcome, &[&limit, "\n  help: `ulimit -n "]);
+    }
 }
 
 fn builds_that_differ_are_named() {

@@ -16,6 +16,7 @@ tests! {
     a_rank_that_fails_ends_the_run,
     ranks_that_wait_for_each_other_are_told,
     a_rank_leaves_a_core_file,
+    a_rank_with_too_few_files_is_told,
     what_only_run_has_says_what_to_do,
     ranks_of_two_programs_are_told_with_both,
     nothing_is_left_when_mpirun_is_ended,
@@ -156,6 +157,25 @@ fn a_rank_leaves_a_core_file() {
     assert!(said.iter().all(|part| text.contains(part)) && core.exists(), "{text}");
     assert!(folder.path().join("core.files/gdb").exists(), "{text}");
     assert_nothing_is_left(&program);
+}
+
+fn a_rank_with_too_few_files_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let blizzard = tool::path();
+    for files in [8, 16] {
+        let line = format!("ulimit -n {files}; exec {} node -- {} count", blizzard.display(), program.display());
+        let mut command = mpirun(1, &[], &program, "count");
+        let outcome = run(command.args([":", "-n", "1", "sh", "-c", &line]), "", LIMIT).unwrap();
+        let said = ours(&outcome);
+        let limit = format!(": the limit of open files is too low: {files} here, and a node needs ");
+        assert!(
+            said.len() == 1 && said[0].starts_with("blizzard: error: host ") && said[0].contains(&limit),
+            "{said:?}"
+        );
+        assert_eq!(outcome.ending, Ending::Exit(2), "{}", outcome.describe());
+        assert_nothing_is_left(&program);
+    }
 }
 
 /// They were told as unknown.

@@ -96,7 +96,9 @@ impl NodeCommand {
     /// Runs the node; the exit status is its own. What keeps it from beginning is a misuse.
     pub fn execute(self) -> Result<ExitCode> {
         let began = Instant::now();
-        let prepared = self.debugging.refuse().and_then(|()| ranks::expect_job()).and_then(|()| self.prepare());
+        let may_begin =
+            self.debugging.refuse().and_then(|()| ranks::expect_job()).and_then(|()| ranks::expect_files(0));
+        let prepared = may_begin.and_then(|()| self.prepare());
         let Prepared { setup, ready, stats, rules } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),

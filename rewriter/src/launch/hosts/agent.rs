@@ -92,6 +92,8 @@ pub struct Reports {
 /// # Errors
 /// Those that cannot be told to the launcher.
 pub fn serve(reports: Reports) -> Result<()> {
+    // Without them nothing could be said, not even which build this is.
+    limits::expect_open_files(1, 0)?;
     let failed = |e: io::Error| Error::new("the agent cannot use its standard output").because(e);
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(|e| failed(e.into()))?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(|e| failed(e.into()))?;
@@ -236,7 +238,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
     }
     enter_folder(plan, speaker);
     launcher::expect_address_space(getrlimit(Resource::As).maximum)?;
-    limits::expect_open_files(plan.hosts.get(plan.me).map_or(0, |host| host.nodes.len() as u32))?;
+    let nodes = plan.hosts.get(plan.me).map_or(0, |host| host.nodes.len() as u32);
+    limits::expect_open_files(nodes, plan.hosts.len().saturating_sub(1))?;
     let header = header_of(plan)?;
     let mailbox = Mailbox::new().map_err(|e| Error::new("the kernel gives the agent no pipe").because(e));
     let (slot, mailbox) = mailbox?;

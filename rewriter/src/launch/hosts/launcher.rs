@@ -228,6 +228,10 @@ impl Run {
         let status = wait_for(&mut remote.child, Instant::now() + Duration::from_millis(500));
         let how = status.map_or("has closed its output".to_owned(), describe);
         let name = &remote.host.name;
+        let reason = locked(&remote.complaints).reason();
+        if let Some(Error { what, causes, help, .. }) = reason.filter(|_| remote.stage == Stage::Starting) {
+            return Error { causes, help, ..Error::new(format!("host {name}: {what}")) };
+        }
         let complaint = locked(&remote.complaints).lines.last().cloned();
         let error = match remote.stage {
             Stage::Starting => Error::new(format!("host {name}: no agent was started there: what starts it {how}")),

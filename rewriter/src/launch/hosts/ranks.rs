@@ -16,6 +16,7 @@
 //! signals are always heard.
 
 use crate::base::error::{Error, Result};
+use crate::base::limits;
 use crate::base::messages;
 use crate::launch::crashes::crash::{self, Crash, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
@@ -249,6 +250,18 @@ pub fn expect_job() -> Result<()> {
     }))
 }
 
+/// Looks whether this rank may open the files that it needs, and to carry messages to so many hosts.
+///
+/// # Errors
+/// It may not, with the name of the host.
+pub fn expect_files(hosts: usize) -> Result<()> {
+    limits::expect_open_files(1, hosts).map_err(of_this_host)
+}
+
+fn of_this_host(error: Error) -> Error {
+    Error { what: format!("host {}: {}", host_name(), error.what), ..error }
+}
+
 /// How many ranks there are, where the starter's environment says so.
 pub fn announced_size() -> Option<u32> {
     join::announced_size()
@@ -286,8 +299,8 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     let (secret, header) = cards[0].common.as_ref().ok_or_else(|| Error::new("rank 0 does not say what all share"))?;
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank == first {
-        let named = |error: Error| Error { what: format!("host {}: {}", host_name(), error.what), ..error };
-        launcher::expect_address_space(getrlimit(Resource::As).maximum).map_err(named)?;
+        launcher::expect_address_space(getrlimit(Resource::As).maximum).map_err(of_this_host)?;
+        expect_files(hosts.len() - 1)?;
         let region = RegionFile::with_header(header_here(header, &hosts, me)?)?;
         region.put_rules(&setup.options.rules)?;
         region.put_hosts(hosts.iter().map(|host| host.nodes.clone()))?;

@@ -1,6 +1,6 @@
 //! Runs on several hosts, which are network namespaces: the same answers as on one host, how such runs fail, and that nothing is left.
 
-use blizzard_test_harness::needs::tool as need_tool;
+use blizzard_test_harness::needs::{need_system, tool as need_tool};
 use blizzard_test_harness::tests;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::network::Network;
@@ -26,6 +26,7 @@ tests! {
     rules_of_allocations_hold_on_all_hosts,
     agents_end_by_themselves,
     a_node_that_fails_ends_the_run_on_all_hosts,
+    a_core_file_is_named_with_its_host,
     a_barrier_without_a_node_that_has_ended_ends_the_run,
     an_agent_that_is_killed_is_named,
     a_host_that_is_cut_off_is_named,
@@ -35,6 +36,7 @@ tests! {
     a_run_that_computes_is_not_stuck,
     a_launcher_that_is_killed_leaves_nothing,
     hosts_that_cannot_take_part_are_named,
+    a_host_with_too_few_files_is_named,
     builds_that_differ_are_named,
     without_ucx_the_package_is_named,
     bad_lists_of_hosts_are_refused,
@@ -396,18 +398,37 @@ fn a_node_that_fails_ends_the_run_on_all_hosts() {
     let network = Network::with_ucx(2);
     let program = build(&network, "tests/hosts/ends.c", &[]);
     for (how, status, line) in [
-        ("status", 7, "blizzard: error: node 1 exited with status 7\n"),
-        ("killed", 137, "blizzard: error: node 1 was killed by signal 9 (SIGKILL)\n"),
-        ("crashed", 139, "blizzard: error: node 1 was killed by signal 11 (SIGSEGV)\n"),
+        ("status", 7, "exited with status 7"),
+        ("killed", 137, "was killed by signal 9 (SIGKILL)"),
+        ("crashed", 139, "was killed by signal 11 (SIGSEGV)"),
     ] {
         let outcome = launch(&network, 1, &[], &program, &[how]);
         let text = outcome.stderr_text();
-        let calls = text.strip_prefix(line).unwrap_or_else(|| panic!("{}", outcome.describe()));
+        let line = format!("blizzard: error: node 1 on host {} {line}\n", network.host(1));
+        let calls = text.strip_prefix(&line).unwrap_or_else(|| panic!("{}", outcome.describe()));
         assert_eq!(outcome.ending, Ending::Exit(status), "{}", outcome.describe());
         let are_right = if how == "crashed" { calls.ends_with("  by main in ends\n") } else { calls.is_empty() };
         assert!(are_right, "{}", outcome.describe());
         assert_nothing_is_left(&network);
     }
+}
+
+/// The host's cache is gone then.
+fn a_core_file_is_named_with_its_host() {
+    let mut gdb = need_tool("gdb");
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    need_system(!pattern.starts_with(['|', '/']) && !pattern.contains('%'), "core files in the current folder");
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &["-g"]);
+    let mut command = command(&network, &network.list(1), &["--core"], &program, &["crashed"]);
+    let outcome = run(command.current_dir(network.folder()), "", LIMIT).unwrap();
+    let (text, host) = (outcome.stderr_text(), network.host(1));
+    assert_eq!(outcome.ending, Ending::Exit(139), "{text}");
+    assert!(text.contains(&format!("blizzard: note: node 1 on host {host} has left a core file, ")), "{text}");
+    let (_, line) = text.split_once(&format!("\n  help: on host {host}: gdb -x ")).unwrap_or_else(|| panic!("{text}"));
+    let seen = run(gdb.args(["-nx", "-batch", "-x", line.trim_end(), "-ex", "backtrace"]), "", LIMIT).unwrap();
+    assert!(seen.stdout_text().contains(" in main ("), "{}", seen.describe());
+    assert_nothing_is_left(&network);
 }
 
 fn a_barrier_without_a_node_that_has_ended_ends_the_run() {
@@ -610,6 +631,26 @@ fn hosts_that_cannot_take_part_are_named() {
     refused(&network, &apart, &["host "]);
 }
 
+/// With the fewest an agent cannot even say which build it is; with the most of these it lacked them when its nodes began, and UCX may end a process that lacks them.
+fn a_host_with_too_few_files_is_named() {
+    let network = Network::with_ucx(2);
+    let program = build(&network, "tests/hosts/ends.c", &[]);
+    let starter = network.folder().join("start-with-few");
+    let text = std::fs::read_to_string(network.starter()).unwrap();
+    for files in [5, 7, 16, 32] {
+        let few = format!("if [ \"$0\" = {} ]; then ulimit -n {files}; fi\nexport BLIZZARD", network.host(1));
+        std::fs::write(&starter, text.replacen("export BLIZZARD", &few, 1)).unwrap();
+        std::fs::set_permissions(&starter, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = tool::blizzard(["run", "--hosts", &network.list(1), "--launcher"]);
+        command.arg(&starter).arg("--").arg(&program).args(["count", "1"]);
+        command.current_dir("/").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "eth0");
+        let outcome = run(&mut command, "", LIMIT).unwrap();
+        let name = network.host(1);
+        let limit = format!("error: host {name}: the limit of open files is too low: {files} here, and a node needs ");
+        refused(&network, &outcome, &[&limit, "\n  help: `ulimit -n "]);
+    }
+}
+
 fn builds_that_differ_are_named() {
     let network = Network::with_ucx(1);
     let program = build(&network, "tests/hosts/ends.c", &[]);
@@ -662,6 +703,7 @@ fn bad_lists_of_hosts_are_refused() {
         (&["--hosts", "a", "-n", "2"], "cannot be used with"),
         (&["--hosts", "a", "--no-libraries"], "--no-libraries"),
         (&["--hosts", "a", "--fork"], "creates its nodes itself"),
+        (&["--hosts", "a:2,b", "--debug-protocols"], "-n 3 in place of the hosts"),
     ] {
         let outcome = run(tool::blizzard(["run"]).args(options).args(["--", "/bin/true"]), "", LIMIT).unwrap();
         let text = outcome.stderr_text();
@@ -676,7 +718,6 @@ fn bad_lists_of_hosts_are_refused() {
         (&["bench", "am", "--hosts", "a,a"], "--hosts: a is named twice"),
         (&["bench", "miss", "--instructions", "--hosts", "a,b"], "cannot be used with"),
         (&["learn", "--hosts", "a,b", "--launcher", " ", "--", "/bin/true"], "--launcher: no command"),
-        (&["learn", "--hosts", "a,b", "--core", "--", "/bin/true"], "cannot be used with"),
     ] {
         let outcome = run(&mut tool::blizzard(words), "", LIMIT).unwrap();
         let text = outcome.stderr_text();

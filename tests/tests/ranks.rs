@@ -1,6 +1,6 @@
 //! Runs whose nodes `mpirun` starts, on one host and on several; and what the README says of several machines.
 
-use blizzard_test_harness::needs::{in_mount_namespace, need, need_file, send_signal};
+use blizzard_test_harness::needs::{in_mount_namespace, need, need_file, need_system, send_signal};
 use blizzard_test_harness::tests;
 use blizzard_tests::compile::{Job, Language, compile};
 use blizzard_tests::network::{MPIRUN, Network};
@@ -15,6 +15,10 @@ tests! {
     ranks_of_one_host_are_nodes,
     a_rank_that_fails_ends_the_run,
     ranks_that_wait_for_each_other_are_told,
+    a_rank_leaves_a_core_file,
+    a_rank_with_too_few_files_is_told,
+    what_only_run_has_says_what_to_do,
+    ranks_of_two_programs_are_told_with_both,
     nothing_is_left_when_mpirun_is_ended,
     ranks_of_two_hosts_are_nodes,
     ranks_of_several_hosts_that_wait_for_each_other_are_told,
@@ -140,6 +144,65 @@ fn ranks_that_wait_for_each_other_are_told() {
     run(&mut mpirun(3, &options, &program, "computes"), "", LIMIT).unwrap().success().unwrap();
 }
 
+fn a_rank_leaves_a_core_file() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    need_system(!pattern.starts_with(['|', '/']) && !pattern.contains('%'), "core files in the current folder");
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let outcome = run(mpirun(2, &["--core"], &program, "crashed").current_dir(folder.path()), "", LIMIT).unwrap();
+    let text = outcome.stderr_text();
+    assert_eq!(outcome.ending, Ending::Exit(139), "{text}");
+    let core = folder.path().join("core");
+    let said = ["blizzard: note: node 1 has left a core file, ", core.to_str().unwrap(), "help: on host ", ": gdb -x "];
+    assert!(said.iter().all(|part| text.contains(part)) && core.exists(), "{text}");
+    assert!(folder.path().join("core.files/gdb").exists(), "{text}");
+    assert_nothing_is_left(&program);
+}
+
+fn a_rank_with_too_few_files_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(folder.path(), "tests/hosts/ends.c");
+    let blizzard = tool::path();
+    for files in [8, 16] {
+        let line = format!("ulimit -n {files}; exec {} node -- {} count", blizzard.display(), program.display());
+        let mut command = mpirun(1, &[], &program, "count");
+        let outcome = run(command.args([":", "-n", "1", "sh", "-c", &line]), "", LIMIT).unwrap();
+        let said = ours(&outcome);
+        let limit = format!(": the limit of open files is too low: {files} here, and a node needs ");
+        assert!(
+            said.len() == 1 && said[0].starts_with("blizzard: error: host ") && said[0].contains(&limit),
+            "{said:?}"
+        );
+        assert_eq!(outcome.ending, Ending::Exit(2), "{}", outcome.describe());
+        assert_nothing_is_left(&program);
+    }
+}
+
+/// They were told as unknown.
+fn what_only_run_has_says_what_to_do() {
+    for (options, help) in [
+        (&["--gdb", "1"][..], "blizzard run --hosts a:2,b:2 --gdb NODE --gdb-server PORT"),
+        (&["--gdb-server", "4711"], "--gdb NODE --gdb-server PORT"),
+        (&["--debug-protocols"], "blizzard run -n 4 --debug-protocols"),
+    ] {
+        let outcome = run(tool::blizzard(["node"]).args(options).args(["--", "/bin/true"]), "", LIMIT).unwrap();
+        let text = outcome.stderr_text();
+        assert!(outcome.ending == Ending::Exit(2) && text.contains(help), "{}", outcome.describe());
+    }
+}
+
+fn ranks_of_two_programs_are_told_with_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, other) = (build(folder.path(), "tests/hosts/ends.c"), build(folder.path(), "tests/hosts/sites.c"));
+    let mut command = mpirun(1, &[], &program, "count");
+    command.args([":", "-n", "1"]).arg(tool::path()).args(["node", "--"]).arg(&other);
+    let outcome = run(&mut command, "", LIMIT).unwrap();
+    let host = String::from_utf8(Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
+    let (host, program, other) = (host.trim_end(), program.display(), other.display());
+    let told = format!("blizzard: error: rank 1 on host {host} runs {other}, and rank 0 on host {host} runs {program}");
+    assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(2), vec![told]), "{}", outcome.describe());
+}
+
 fn nothing_is_left_when_mpirun_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let program = build(folder.path(), "tests/hosts/ends.c");
@@ -186,7 +249,7 @@ fn ranks_of_two_hosts_are_nodes() {
     let more: Vec<u64> = received(300).iter().zip(received(100)).map(|(many, few)| many - few).collect();
     assert_eq!(more, [2, 1, 2, 1].map(|each| 200 * each));
     let outcome = go("", "status");
-    let line = "blizzard: error: node 3 exited with status 7".to_owned();
+    let line = "blizzard: error: node 3 on host b exited with status 7".to_owned();
     assert_eq!((outcome.ending, ours(&outcome)), (Ending::Exit(7), vec![line]), "{}", outcome.describe());
     assert_nothing_is_left(&program);
 }

@@ -42,8 +42,8 @@ fn ranks_of_slurm_are_nodes() {
         let outcome = go(&[interface, "--nodes=1", "--ntasks=3"], "count").success().unwrap();
         assert_eq!(outcome.stdout_text().matches(" on a: 150\n").count(), 3, "{}", outcome.describe());
         for (how, line) in [
-            ("status", "blizzard: error: node 3 exited with status 7\n"),
-            ("killed", "blizzard: error: node 3 was killed by signal 9 (SIGKILL)\n"),
+            ("status", "blizzard: error: node 3 on host b exited with status 7\n"),
+            ("killed", "blizzard: error: node 3 on host b was killed by signal 9 (SIGKILL)\n"),
         ] {
             let outcome = go(&[interface, "--nodes=2", "--ntasks-per-node=2", "--kill-on-bad-exit"], how);
             let said = outcome.stderr_text();

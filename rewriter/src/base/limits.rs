@@ -9,6 +9,10 @@ use rustix::process::{Resource, getrlimit};
 const OWN_FILES: u64 = 64;
 /// Of these, what comes while nodes are started.
 const STARTING_FILES: u64 = 16;
+/// Files that what carries messages between hosts has open; UCX has one for each of its ways.
+const CARRIER_FILES: u64 = 24;
+/// The same for each other host.
+const FILES_PER_HOST: u64 = 2;
 /// For each node: its standard output and its standard error.
 const FILES_PER_NODE: u64 = 2;
 
@@ -22,17 +26,19 @@ pub fn nodes_with(open_files: u64) -> u64 {
     open_files.saturating_sub(OWN_FILES) / FILES_PER_NODE
 }
 
-/// Looks whether this process may open what it needs for so many nodes, whose output it passes on.
-pub fn expect_open_files(nodes: u32) -> Result<()> {
-    let least = files_now() + STARTING_FILES + FILES_PER_NODE * u64::from(nodes);
+/// Looks whether this process may open what it needs for so many nodes, whose output it passes on, and to carry their messages to so many hosts.
+pub fn expect_open_files(nodes: u32, hosts: usize) -> Result<()> {
+    let of_carrier = if hosts == 0 { 0 } else { CARRIER_FILES + FILES_PER_HOST * hosts as u64 };
+    let least = files_now() + STARTING_FILES + of_carrier + FILES_PER_NODE * u64::from(nodes);
     match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < least => Err(too_few_files(limit, nodes, open_files(nodes).max(least))),
+        Some(limit) if limit < least => Err(too_few_files(limit, nodes, (open_files(nodes) + of_carrier).max(least))),
         _ => Ok(()),
     }
 }
 
 fn too_few_files(limit: u64, nodes: u32, needed: u64) -> Error {
-    Error::new(format!("the limit of open files is too low: {limit} here, and {nodes} nodes need {needed}"))
+    let who = if nodes == 1 { "a node needs".to_owned() } else { format!("{nodes} nodes need") };
+    Error::new(format!("the limit of open files is too low: {limit} here, and {who} {needed}"))
         .help(format!("`ulimit -n {needed}`; a shell that refuses it was started with a lower hard limit"))
 }
 

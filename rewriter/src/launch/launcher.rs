@@ -55,6 +55,15 @@ pub struct HostTraffic {
     pub batches_received: u64,
 }
 
+/// What another host says of the node that has ended the run.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// How it died, or where.
+    pub lines: Vec<String>,
+    /// Where its core file is, if the user wants one.
+    pub core: Option<String>,
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct RunOutcome {
@@ -68,7 +77,7 @@ pub struct RunOutcome {
     /// How the node died that ended the run, or where it did that, if it could be looked at.
     pub crash: Option<Crash>,
     /// The same where another host has looked: what it says.
-    pub told: Vec<String>,
+    pub told: Told,
     /// What they have learnt together, however they ended.
     pub learnt: Vec<LearntPlace>,
     /// What the rules of allocations have matched.
@@ -155,7 +164,7 @@ pub fn run(program: &Path, args: &[OsString], options: &LaunchOptions) -> Result
         Some(RunStop::Node(node)) => ended_by(node),
         _ => None,
     };
-    let (learnt, matched, told, traffic) = (region.learnt(), region.matched(), Vec::new(), Vec::new());
+    let (learnt, matched, told, traffic) = (region.learnt(), region.matched(), Told::default(), Vec::new());
     Ok(RunOutcome { exit_status, failure, nodes, stuck, crash, told, learnt, matched, traffic, wall })
 }
 
@@ -195,8 +204,18 @@ impl WrittenOutput {
 
 /// The run's exit status and what to say about it.
 pub(super) fn verdict(stop: Option<RunStop>, nodes: &[NodeEnd], written: WrittenOutput) -> (i32, Option<Error>) {
+    verdict_on(stop, nodes, |number| format!("node {number}"), written)
+}
+
+/// The same. `name`: what a node is called.
+pub(super) fn verdict_on(
+    stop: Option<RunStop>,
+    nodes: &[NodeEnd],
+    name: impl Fn(u32) -> String,
+    written: WrittenOutput,
+) -> (i32, Option<Error>) {
     let WrittenOutput { reader_left, lost } = written;
-    let (status, failure) = verdict_on_nodes(stop, nodes, reader_left);
+    let (status, failure) = verdict_on_nodes(stop, nodes, name, reader_left);
     match lost {
         None => (status, failure),
         // What a node does that can write no more is a consequence.
@@ -207,8 +226,13 @@ pub(super) fn verdict(stop: Option<RunStop>, nodes: &[NodeEnd], written: Written
     }
 }
 
-/// As [`verdict`], without the output.
-fn verdict_on_nodes(stop: Option<RunStop>, nodes: &[NodeEnd], reader_left: bool) -> (i32, Option<Error>) {
+/// As [`verdict_on`], without the output.
+fn verdict_on_nodes(
+    stop: Option<RunStop>,
+    nodes: &[NodeEnd],
+    name: impl Fn(u32) -> String,
+    reader_left: bool,
+) -> (i32, Option<Error>) {
     let number = match stop {
         None => return (0, None),
         Some(RunStop::Signal(signal)) => return (128 + signal, None),
@@ -233,12 +257,13 @@ fn verdict_on_nodes(stop: Option<RunStop>, nodes: &[NodeEnd], reader_left: bool)
             Some(_) => {}
         }
     }
+    let node = name(number);
     let failure = match &report.message {
-        Some(message) => Error::new(format!("node {number}: {message}")),
+        Some(message) => Error::new(format!("{node}: {message}")),
         None if status.success() => Error::new(format!(
-            "node {number} ended without taking its leave of the other nodes (exit status 0, but not through exit())"
+            "{node} ended without taking its leave of the other nodes (exit status 0, but not through exit())"
         )),
-        None => Error::new(format!("node {number} {}", describe(*status))),
+        None => Error::new(format!("{node} {}", describe(*status))),
     };
     let status = if status.success() { libc::EXIT_FAILURE } else { shell_status(*status) };
     (status, Some(failure))

@@ -80,7 +80,7 @@ pub fn start_some(
 ) -> Result<Vec<SpawnedNode>> {
     let first = numbers.start;
     if options.pipes_output() {
-        limits::expect_open_files(numbers.len() as u32)?;
+        limits::expect_open_files(numbers.len() as u32, 0)?;
     }
     let mut nodes: Vec<SpawnedNode> = Vec::new();
     let held = File::open(program).ok();

@@ -116,6 +116,7 @@ fn describe(fault: &MemoryFault, guard: bool, files: &mut OpenedFiles) -> String
         FaultPlace::Nothing if at == 0 => format!("{tried} {at:#x}: a null pointer"),
         FaultPlace::Nothing if at < 4096 => format!("{tried} {at:#x}: {at} bytes from a null pointer"),
         FaultPlace::Nothing => format!("{tried} {at:#x}, where nothing is mapped"),
+        FaultPlace::BelowStack => format!("its stack was full: {tried} {at:#x}, below it"),
         FaultPlace::Unknown => {
             "it used an address that is none (not canonical), or that is not aligned as its instruction wants"
                 .to_owned()

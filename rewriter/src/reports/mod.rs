@@ -20,4 +20,6 @@ pub(crate) mod traps;
 
 pub(crate) mod crash;
 
+pub(crate) mod core_file;
+
 pub mod learnt;

@@ -51,7 +51,7 @@ impl Errno {
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text() {
-            Some(text) => write!(f, "{text} (error {})", self.0),
+            Some(text) => f.write_str(text),
             None => write!(f, "error {}", self.0),
         }
     }
@@ -551,7 +551,7 @@ mod tests {
     fn errors_are_decoded() {
         assert_eq!(open(c"/no/such/file", libc::O_RDONLY), Err(Errno(libc::ENOENT)));
         assert_eq!(close(-1), Err(Errno(libc::EBADF)));
-        assert_eq!(Errno(libc::ENOENT).to_string(), "No such file or directory (error 2)");
+        assert_eq!(Errno(libc::ENOENT).to_string(), "No such file or directory");
         assert_eq!(Errno(4000).to_string(), "error 4000");
     }
 

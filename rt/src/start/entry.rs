@@ -178,12 +178,12 @@ pub unsafe extern "C" fn start(old_sp: *const u64, new_sp: *mut u64, base: u64) 
             ));
         }
     }
-    if process::nodes() > 1
-        && let Err(e) = alternate_stack::prepare()
-    {
-        give_up(format_args!("cannot make a stack for signals: {e}"));
-    }
     if process::nodes() > 1 || info.interp_va == 0 || source::active() {
+        match alternate_stack::prepare() {
+            Err(e) if process::nodes() > 1 => give_up(format_args!("cannot make a stack for signals: {e}")),
+            // Nobody hears of a stack that is full.
+            _ => {}
+        }
         // SAFETY: the program has not started.
         if let Err(e) = unsafe { wrapper::stand_before_faults() } {
             give_up(format_args!("cannot install the handler of faults: {e}"));

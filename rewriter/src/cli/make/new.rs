@@ -14,8 +14,9 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Language {
     C,
-    #[value(alias = "c++")]
+    #[value(aliases = ["c++", "cxx", "cc"])]
     Cpp,
+    #[value(alias = "rs")]
     Rust,
 }
 
@@ -50,7 +51,7 @@ pub struct NewCommand {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// The program's language
-    #[arg(long, value_name = "LANGUAGE", default_value = "c")]
+    #[arg(long, value_name = "LANGUAGE", default_value = "c", ignore_case = true)]
     lang: Language,
 }
 
@@ -129,6 +130,15 @@ mod tests {
         }
         for bad in ["", "/", "..", "2nd", "a b", "test", "a.b", "\u{e4}", "Makefile", "deps", "build"] {
             assert!(project_name(Path::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn languages_have_the_names_that_people_give_them() {
+        for (name, language) in
+            [("c++", Language::Cpp), ("C++", Language::Cpp), ("cpp", Language::Cpp), ("rs", Language::Rust)]
+        {
+            assert_eq!(<Language as ValueEnum>::from_str(name, true), Ok(language), "{name}");
         }
     }
 

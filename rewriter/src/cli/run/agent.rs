@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::launch::hosts::agent::{self, Reports};
-use crate::reports::{crash, stuck};
+use crate::reports::{core_file, crash, stuck};
 use crate::store::closure::Originals;
 use clap::Args;
 use std::io::IsTerminal;
@@ -23,6 +23,10 @@ impl AgentCommand {
         agent::serve(Reports {
             describe: |crash, guard| crash::lines(crash, guard, &Originals::new()),
             locate: |callers| stuck::places(callers, &Originals::new()),
+            core: |name, host, status, crash, program| {
+                let process = crash.and_then(|crash| crash.process.as_ref());
+                core_file::text(name, &format!("on host {host}: "), status, process, program)
+            },
         })?;
         Ok(ExitCode::SUCCESS)
     }

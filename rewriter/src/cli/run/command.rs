@@ -20,7 +20,6 @@ use crate::cli::shared::hosts::{HostsOptions, RunPlace};
 use crate::cli::shared::input;
 use crate::cli::shared::libraries::{self, LibraryOptions};
 use crate::cli::shared::print::misuse;
-use crate::launch::crashes::{core_files, core_folder};
 use crate::launch::hosts::launcher::{self as hosts_launcher, Setup};
 use crate::launch::launcher::{self, NodeEnd, RunOutcome};
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
@@ -30,7 +29,7 @@ use crate::pipeline::{self, Request};
 use crate::read::accesses;
 use crate::read::rewritten::{self, ModuleFlags};
 use crate::reports::decisions::with_demangled;
-use crate::reports::{crash, learnt, stuck, traps};
+use crate::reports::{core_file, crash, learnt, stuck, traps};
 use crate::store::cache::{Cache, CacheKey};
 use crate::store::closure::{Originals, originals};
 use crate::store::knowledge;
@@ -86,11 +85,11 @@ pub struct RunCommand {
     #[arg(long)]
     pub no_learn: bool,
     /// Let the kernel write a core file of a node that dies, and say where it is
-    #[arg(long, conflicts_with_all = ["hosts", "hostfile"], help_heading = "Debugging")]
+    #[arg(long, help_heading = "Debugging")]
     core: bool,
     /// End the run at the first access against what the protocol of its memory promises (`update`: two writers, a load before the flush), and name both lines.
     /// Each access to shared memory enters the runtime: much slower
-    #[arg(long, conflicts_with_all = ["hosts", "hostfile"], help_heading = "Debugging")]
+    #[arg(long, help_heading = "Debugging")]
     pub(super) debug_protocols: bool,
     #[command(flatten)]
     debugger: DebuggerOptions,
@@ -250,6 +249,12 @@ impl RunCommand {
         let name = &self.program.command[0];
         let shown = name.display();
         let input = input::read(&input::find_program(name)?)?;
+        if self.debug_protocols {
+            let what = "--debug-protocols: the nodes write down what they store in memory of one host";
+            return Err(
+                Error::new(what).help(format!("run so many nodes on one host: -n {nodes} in place of the hosts"))
+            );
+        }
         if self.libraries.no_libraries {
             return Err(Error::new("--no-libraries: the libraries of a run on several hosts are rewritten and sent"));
         }
@@ -305,11 +310,12 @@ impl RunCommand {
             Ok(outcome) => outcome,
             Err(error) => return Ok(misuse(&error)),
         };
-        tell_of_failure(&outcome, |outcome| match &outcome.told[..] {
+        tell_of_failure(&outcome, |outcome| match &outcome.told.lines[..] {
             _ if !outcome.stuck.is_empty() => stuck::table(&outcome.stuck, &Originals::new()),
             [] => crash::unseen(outcome).map(str::to_owned).into_iter().collect(),
             told => told.to_vec(),
         });
+        outcome.told.core.iter().for_each(|core| messages::note(core));
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         tell_of_unchecked(Path::new(name), setup.options.nodes, flags, &outcome);
         tell_of_nothing_shared(Path::new(name), &setup.options, &outcome);
@@ -429,36 +435,8 @@ fn tell_of_core(executable: &Path, outcome: &RunOutcome) {
     let dumped = outcome.nodes.iter().position(|node| node.status.core_dumped());
     let crash = outcome.crash.as_ref();
     let Some(node) = crash.map(|crash| crash.node as usize).or(dumped) else { return };
-    if !outcome.nodes[node].status.core_dumped() {
-        let why = match outcome.nodes[node].status.signal() {
-            Some(_) => "the kernel has written no core file of it",
-            None => "it was no signal that ended it, so there is no core file of it",
-        };
-        return messages::note(&format!("node {node}: {why}"));
-    }
     let process = crash.and_then(|crash| crash.process.as_ref());
-    let place = process.map(|(pid, folder)| core_files::place(*pid, folder));
-    let from_cache = |core: &str| {
-        let executable = executable.display();
-        format!(
-            "gdb -x \"$(blizzard config --gdb)\" {executable} {core}\n  help: that program is in the cache, until somebody cleans it"
-        )
-    };
-    let what = format!("node {node} has left a core file");
-    messages::note(&match place {
-        Some(Ok(core)) => match core_folder::make(&core, executable) {
-            Ok(commands) => format!(
-                "{what}, {}, of the rewritten program: the original does not fit it\n  help: gdb -x {}",
-                core.display(),
-                commands.display()
-            ),
-            Err(error) => format!("{what}; {error}\n  help: {}", from_cache(&core.display().to_string())),
-        },
-        Some(Err(pattern)) => {
-            format!("{what}, where /proc/sys/kernel/core_pattern says: {pattern}\n  help: {}", from_cache("CORE"))
-        }
-        None => format!("{what}\n  help: {}", from_cache("CORE")),
-    });
+    messages::note(&core_file::text(&format!("node {node}"), "", outcome.nodes[node].status, process, executable));
 }
 
 /// How often a program is rewritten that somebody removes from the cache before it is started.

@@ -12,13 +12,14 @@ use crate::cli::run::settings::MemorySettings;
 use crate::cli::shared::arguments::{ProgramAndArgs, RewriteOptions, node_count, whole};
 use crate::cli::shared::libraries::LibraryOptions;
 use crate::cli::shared::print::misuse;
+use crate::launch::crashes::core_files;
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::ranks::{self, RankSetup};
-use crate::launch::launcher::RunOutcome;
+use crate::launch::launcher::{RunOutcome, Told};
 use crate::launch::options::{LaunchOptions, STUCK_TIMEOUT};
 use crate::launch::stats::{Stats, StatsFile};
 use crate::launch::watching::stuck::Callers;
-use crate::reports::{crash, stuck};
+use crate::reports::{core_file, crash, stuck};
 use crate::store::closure::originals;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,12 @@ pub struct NodeCommand {
     /// Run several nodes even of a program whose accesses are not all checked, or that does not poll
     #[arg(long)]
     allow_incomplete: bool,
+    /// Let the kernel write a core file of a node that dies, and say where it is
+    #[arg(long, help_heading = "Debugging")]
+    core: bool,
+    /// What `blizzard run` has, and this has not.
+    #[command(flatten)]
+    debugging: DebuggingElsewhere,
     #[command(flatten)]
     settings: MemorySettings,
     #[command(flatten)]
@@ -58,17 +65,47 @@ pub struct NodeCommand {
     program: ProgramAndArgs,
 }
 
+/// Options of `blizzard run` that are refused here, with what to do.
+#[derive(Debug, Args)]
+struct DebuggingElsewhere {
+    #[arg(long, hide = true, value_name = "NODE")]
+    gdb: Option<String>,
+    #[arg(long, hide = true, value_name = "PORT")]
+    gdb_server: Option<String>,
+    #[arg(long, hide = true)]
+    debug_protocols: bool,
+}
+
+impl DebuggingElsewhere {
+    /// # Errors
+    /// One of them is given.
+    fn refuse(&self) -> Result<()> {
+        let of_gdb = "blizzard run --hosts a:2,b:2 --gdb NODE --gdb-server PORT -- PROG; on one host: blizzard run -n 4 --gdb NODE -- PROG";
+        let of_run = "blizzard run -n 4 --debug-protocols -- PROG, on one host";
+        let (option, help) = match self {
+            DebuggingElsewhere { gdb: Some(_), .. } => ("--gdb", of_gdb),
+            DebuggingElsewhere { gdb_server: Some(_), .. } => ("--gdb-server", of_gdb),
+            DebuggingElsewhere { debug_protocols: true, .. } => ("--debug-protocols", of_run),
+            _ => return Ok(()),
+        };
+        Err(Error::new(format!("{option}: `blizzard node` does not have it, `blizzard run` has")).help(help))
+    }
+}
+
 impl NodeCommand {
     /// Runs the node; the exit status is its own. What keeps it from beginning is a misuse.
     pub fn execute(self) -> Result<ExitCode> {
         let began = Instant::now();
-        let prepared = ranks::expect_job().and_then(|()| self.prepare());
+        let may_begin =
+            self.debugging.refuse().and_then(|()| ranks::expect_job()).and_then(|()| ranks::expect_files(0));
+        let prepared = may_begin.and_then(|()| self.prepare());
         let Prepared { setup, ready, stats, rules } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Ok(misuse(&error)),
         };
-        let ranks::RankOutcome { exit_status, failure, crash, stuck, nodes, matched, starter } = ranks::run(setup)?;
-        let (learnt, told, traffic, wall) = (Vec::new(), Vec::new(), Vec::new(), began.elapsed());
+        let ranks::RankOutcome { exit_status, failure, crash, culprit, stuck, nodes, matched, starter } =
+            ranks::run(setup)?;
+        let (learnt, told, traffic, wall) = (Vec::new(), Told::default(), Vec::new(), began.elapsed());
         let outcome = RunOutcome { exit_status, failure, nodes, learnt, stuck, matched, crash, told, traffic, wall };
         if let Some(failure) = &outcome.failure {
             messages::error(&failure.to_string());
@@ -83,6 +120,11 @@ impl NodeCommand {
         let waits = if outcome.stuck.is_empty() { Vec::new() } else { stuck::table(&outcome.stuck, &made_of) };
         for line in calls.chain(waits) {
             eprintln!("  {line}");
+        }
+        if let Some((name, status)) = culprit.filter(|_| self.core) {
+            let process = outcome.crash.as_ref().and_then(|crash| crash.process.as_ref());
+            let there = format!("on host {}: ", ranks::host_name());
+            messages::note(&core_file::text(&name, &there, status, process, &ready.executable));
         }
         if let Some(starter) = starter {
             starter.end();
@@ -106,6 +148,9 @@ impl NodeCommand {
         let rules = self.attr.as_deref().map(|file| AttributeRules::read(file, None)).transpose()?;
         let (name, args) = self.program.command.split_first().expect("clap requires the program");
         let shown = name.display();
+        if self.core {
+            core_files::allow()?;
+        }
         let nodes = self.nodes.or_else(ranks::announced_size).unwrap_or(1);
         let ready = prepare(name, self.options.for_nodes(nodes), false, LibraryOptions::default(), false)?;
         let alone = match incomplete(ready.flags).filter(|_| !self.allow_incomplete) {

@@ -68,6 +68,8 @@ pub enum FaultAccess {
 pub enum FaultPlace {
     /// Nothing is mapped there.
     Nothing,
+    /// Below the stack, which is full.
+    BelowStack,
     /// The processor does not say which address it was: it is not canonical, or not aligned as the instruction wants it.
     Unknown,
     /// None: an instruction that only the kernel may use.
@@ -212,6 +214,7 @@ fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<MemoryFault> {
                 let instruction = privileged(memory, record.registers[RIP]);
                 instruction.map_or(FaultPlace::Unknown, |instruction| FaultPlace::Privileged { instruction })
             }
+            _ if is_below_stack(memory, record.registers[RSP], address) => FaultPlace::BelowStack,
             // The runtime's own pages are nothing to the program.
             _ if record.code == SEGV_MAPERR => FaultPlace::Nothing,
             None => FaultPlace::Nothing,
@@ -223,6 +226,19 @@ fn fault(memory: &ProcessMemory, record: &CrashRecord) -> Option<MemoryFault> {
         }
     };
     Some(MemoryFault { access, address, place })
+}
+
+/// Whether `address` is where a stack with this pointer would go on, had it not reached its end.
+fn is_below_stack(memory: &ProcessMemory, rsp: u64, address: u64) -> bool {
+    /// What a function uses below its pointer or, while it makes room for itself, below the end.
+    const NEAR: u64 = 64 << 10;
+    /// The room that one function makes at once, of which any place may be used first.
+    const ROOM: u64 = 16 << 20;
+    let at = memory.mappings.partition_point(|m| m.start <= address);
+    let Some(stack) = memory.mappings.get(at).filter(|m| m.rights.starts_with("rw")) else { return false };
+    let is_free = memory.mapping(address).is_none_or(|m| m.rights.starts_with("---"));
+    let is_near_end = rsp < stack.start.saturating_add(NEAR) && stack.start - address < ROOM;
+    is_free && is_near_end && (address.saturating_sub(ROOM)..address.saturating_add(NEAR)).contains(&rsp)
 }
 
 /// The name of the instruction at `at`, if it is privileged.

@@ -7,12 +7,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::limits;
-use crate::launch::crashes::crash::{self, Describe, OwnNodes};
+use crate::launch::crashes::core_files;
+use crate::launch::crashes::crash::{self, Crash, Describe, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::Store;
 use crate::launch::hosts::credit::Credit;
 use crate::launch::hosts::frames::{self, Carried, Ended, GREETING, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
-use crate::launch::hosts::host_list::Host;
+use crate::launch::hosts::host_list::{Host, named};
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::hosts::rounds;
 use crate::launch::options::{Debugger, GDBSERVER, LaunchOptions};
@@ -35,8 +36,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -82,6 +83,8 @@ pub struct Reports {
     pub describe: Describe,
     /// Where nodes wait.
     pub locate: Locate,
+    /// Where the core file is of a node that goes by this name, on the host that is named next.
+    pub core: fn(&str, &str, ExitStatus, Option<&Crash>, &Path) -> String,
 }
 
 /// Serves a run, and ends. Returns in a child of the calling process only, as [`guard::split`] does.
@@ -89,6 +92,8 @@ pub struct Reports {
 /// # Errors
 /// Those that cannot be told to the launcher.
 pub fn serve(reports: Reports) -> Result<()> {
+    // Without them nothing could be said, not even which build this is.
+    limits::expect_open_files(1, 0)?;
     let failed = |e: io::Error| Error::new("the agent cannot use its standard output").because(e);
     let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(|e| failed(e.into()))?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(|e| failed(e.into()))?;
@@ -163,6 +168,8 @@ struct Agent<'a> {
     mailbox: Mailbox<Heard>,
     guard: &'a mut LauncherGuard,
     reports: Reports,
+    /// The program, if nodes that die leave core files.
+    dumps: Option<PathBuf>,
     /// When the launcher was heard last.
     heard: Instant,
 }
@@ -231,7 +238,8 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
     }
     enter_folder(plan, speaker);
     launcher::expect_address_space(getrlimit(Resource::As).maximum)?;
-    limits::expect_open_files(plan.hosts.get(plan.me).map_or(0, |host| host.nodes.len() as u32))?;
+    let nodes = plan.hosts.get(plan.me).map_or(0, |host| host.nodes.len() as u32);
+    limits::expect_open_files(nodes, plan.hosts.len().saturating_sub(1))?;
     let header = header_of(plan)?;
     let mailbox = Mailbox::new().map_err(|e| Error::new("the kernel gives the agent no pipe").because(e));
     let (slot, mailbox) = mailbox?;
@@ -242,7 +250,7 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
             std::thread::sleep(BEAT);
         }
     })?;
-    let mut agent = Agent { plan, speaker, mailbox, guard, reports, heard: Instant::now() };
+    let mut agent = Agent { plan, speaker, mailbox, guard, reports, dumps: None, heard: Instant::now() };
     let rules = agent.rules(region::rules_bytes(&header))?;
     let mut store = Store::new(Cache::of_user()?, plan.files.clone())?;
     let mut missing = store.missing();
@@ -253,6 +261,10 @@ fn serve_plan(plan: &RunPlan, speaker: &Speaker, guard: &mut LauncherGuard, repo
         missing.retain(|at| !(is_last && *at == index));
     }
     let program = store.assemble()?;
+    if plan.cores {
+        core_files::allow()?;
+        agent.dumps = Some(program.clone());
+    }
     let region = RegionFile::with_header(header)?;
     region.put_rules(&rules)?;
     region.put_hosts(plan.hosts.iter().map(|host| host.nodes.clone()))?;
@@ -479,7 +491,12 @@ fn watch(
             let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
             let seen = crashes.iter().find(|crash| crash.is_of(node.into(), ended, message.is_some()));
             let told = seen.map(|crash| (agent.reports.describe)(crash, agent.plan.guard)).unwrap_or_default();
-            let ended = Ended { node, status: ended.into_raw(), phase, message, counters, traps, has_failed, told };
+            let name = &agent.plan.hosts[agent.plan.me].name;
+            let core = agent.dumps.as_ref().filter(|_| has_failed).map(|program| {
+                (agent.reports.core)(&named(&agent.plan.hosts, node.into()), name, ended, seen, program)
+            });
+            let status = ended.into_raw();
+            let ended = Ended { node, status, phase, message, counters, traps, has_failed, told, core };
             agent.speaker.say(&ToLauncher::Ended(ended), b"");
         }
         if deadline.is_some_and(|at| at <= Instant::now()) {

@@ -39,6 +39,8 @@ pub struct RunPlan {
     pub files: Vec<FileEntry>,
     /// Nodes run guarded code.
     pub guard: bool,
+    /// Nodes that die leave core files.
+    pub cores: bool,
     /// A node that starts under gdbserver, and the port of its host for a debugger.
     pub debugged: Option<(u16, u16)>,
     /// Seconds without a word from the launcher after which the agent ends; 0: never.
@@ -101,6 +103,8 @@ pub struct Ended {
     pub has_failed: bool,
     /// What was seen of it then.
     pub told: Vec<String>,
+    /// Where its core file is, if the user wants one.
+    pub core: Option<String>,
 }
 
 /// What an agent has carried.

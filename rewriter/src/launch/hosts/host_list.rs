@@ -24,6 +24,14 @@ pub struct Host {
     pub nodes: Range<u16>,
 }
 
+/// What a node is called in messages, by its host if that is one of these.
+pub(super) fn named(hosts: &[Host], node: u32) -> String {
+    match hosts.iter().find(|host| host.nodes.contains(&(node as u16))) {
+        Some(host) => format!("node {node} on host {}", host.name),
+        None => format!("node {node}"),
+    }
+}
+
 /// The hosts of a run: one at least.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostList(Vec<Host>);

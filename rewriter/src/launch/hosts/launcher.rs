@@ -10,11 +10,11 @@ use crate::base::messages;
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::bundle::FileEntry;
 use crate::launch::hosts::frames::{self, Carried, Ended, PIECE_BYTES, RunPlan, ToAgent, ToLauncher};
-use crate::launch::hosts::host_list::{Host, HostList};
+use crate::launch::hosts::host_list::{Host, HostList, named};
 use crate::launch::hosts::mailbox::Mailbox;
 use crate::launch::hosts::rounds::StuckRounds;
 use crate::launch::hosts::streams::{self, Complaints, News, Piece, locked, thread};
-use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, WrittenOutput, verdict};
+use crate::launch::launcher::{HostTraffic, NodeEnd, RunOutcome, Told, WrittenOutput, verdict_on};
 use crate::launch::leftovers;
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
@@ -228,6 +228,10 @@ impl Run {
         let status = wait_for(&mut remote.child, Instant::now() + Duration::from_millis(500));
         let how = status.map_or("has closed its output".to_owned(), describe);
         let name = &remote.host.name;
+        let reason = locked(&remote.complaints).reason();
+        if let Some(Error { what, causes, help, .. }) = reason.filter(|_| remote.stage == Stage::Starting) {
+            return Error { causes, help, ..Error::new(format!("host {name}: {what}")) };
+        }
         let complaint = locked(&remote.complaints).lines.last().cloned();
         let error = match remote.stage {
             Stage::Starting => Error::new(format!("host {name}: no agent was started there: what starts it {how}")),
@@ -512,7 +516,7 @@ impl Run {
                 traffic: Vec::new(),
                 stuck: Vec::new(),
                 crash: None,
-                told: Vec::new(),
+                told: Told::default(),
                 wall,
             };
         }
@@ -567,20 +571,20 @@ impl Run {
             wait_for(&mut remote.child, deadline);
             locked(&remote.complaints).run_is_over = true;
         }
-        self.remotes.clear();
+        let hosts: Vec<Host> = self.remotes.drain(..).map(|remote| remote.host).collect();
         leftovers::end_all(leftovers::LIMIT);
         self.pieces = None;
         // Whoever reads the output slowly is waited for.
         let written = self.written.recv().unwrap_or_default();
         let (exit_status, failure) = match over {
             Over::Host(error) => (libc::EXIT_FAILURE, Some(error)),
-            _ => verdict(stop, &nodes, written),
+            _ => verdict_on(stop, &nodes, |node| named(&hosts, node), written),
         };
-        let of = |ended: &Option<Ended>| ended.as_ref().map(|ended| ended.told.clone());
         let told = match stop {
-            Some(RunStop::Node(node)) => of(&self.ended[node as usize]).unwrap_or_default(),
-            _ => Vec::new(),
+            Some(RunStop::Node(node)) => self.ended[node as usize].take(),
+            _ => None,
         };
+        let told = told.map(|ended| Told { lines: ended.told, core: ended.core }).unwrap_or_default();
         RunOutcome { exit_status, failure, nodes, learnt, matched, traffic, stuck: self.stuck, crash: None, told, wall }
     }
 }
@@ -642,6 +646,7 @@ fn plan(setup: &Setup, me: usize, secret: &[u8], header: &[u8]) -> RunPlan {
             .collect(),
         files: setup.files.iter().map(|(entry, _)| entry.clone()).collect(),
         guard: setup.guard,
+        cores: setup.options.cores,
         debugged: setup.options.debugger.as_ref().and_then(|d| Some((d.node as u16, d.port?))),
         timeout_seconds: setup.options.peer_timeout_ms.div_ceil(1000),
     }

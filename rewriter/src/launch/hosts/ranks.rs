@@ -16,16 +16,17 @@
 //! signals are always heard.
 
 use crate::base::error::{Error, Result};
+use crate::base::limits;
 use crate::base::messages;
 use crate::launch::crashes::crash::{self, Crash, OwnNodes};
 use crate::launch::guard::{self, LauncherGuard};
 use crate::launch::hosts::agent::start_carrier;
 use crate::launch::hosts::frames::{Ended, version};
-use crate::launch::hosts::host_list::Host;
+use crate::launch::hosts::host_list::{Host, named};
 use crate::launch::hosts::launcher::secret;
 use crate::launch::hosts::mailbox::{Mailbox, Slot};
 use crate::launch::hosts::peers_watch::{HostPeers, PeersNews, PeersWatch};
-use crate::launch::launcher::{self, NodeEnd, WrittenOutput, verdict};
+use crate::launch::launcher::{self, NodeEnd, WrittenOutput, verdict, verdict_on};
 use crate::launch::options::LaunchOptions;
 use crate::launch::region::{Matched, NodeReport, RegionFile};
 use crate::launch::signals::LaunchEvent;
@@ -98,6 +99,8 @@ pub struct RankOutcome {
     pub failure: Option<Error>,
     /// What was seen of the node that failed.
     pub crash: Option<Crash>,
+    /// This rank's node, as it is called, with how it ended, if that has ended the run.
+    pub culprit: Option<(String, ExitStatus)>,
     /// What each node waited for, if they waited for each other.
     pub stuck: Vec<StuckNode>,
     /// At rank 0 of a run that ended well: all nodes.
@@ -139,6 +142,8 @@ struct Card {
     first: u32,
     host: String,
     version: String,
+    /// The program's name, as the user has given it.
+    program: String,
     identity: String,
     /// Of rank 0: the run's secret and header.
     common: Option<(Vec<u8>, Vec<u8>)>,
@@ -245,6 +250,18 @@ pub fn expect_job() -> Result<()> {
     }))
 }
 
+/// Looks whether this rank may open the files that it needs, and to carry messages to so many hosts.
+///
+/// # Errors
+/// It may not, with the name of the host.
+pub fn expect_files(hosts: usize) -> Result<()> {
+    limits::expect_open_files(1, hosts).map_err(of_this_host)
+}
+
+fn of_this_host(error: Error) -> Error {
+    Error { what: format!("host {}: {}", host_name(), error.what), ..error }
+}
+
 /// How many ranks there are, where the starter's environment says so.
 pub fn announced_size() -> Option<u32> {
     join::announced_size()
@@ -255,7 +272,8 @@ pub fn is_first() -> bool {
     join::rank() == Some(0)
 }
 
-fn host_name() -> String {
+/// The name of this host.
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -271,7 +289,8 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
         None
     };
     let (version, identity) = (version(), setup.identity.clone());
-    put(&job, CARD, &Card { first, host: host_name(), version, identity, common })?;
+    let program = setup.options.arg0.as_ref().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    put(&job, CARD, &Card { first, host: host_name(), version, program, identity, common })?;
     job.meet()?;
     let cards: Vec<Card> = (0..job.size).map(|rank| read(&job, rank, CARD)).collect::<Result<_>>()?;
     let (hosts, order) = number(setup, &cards).map_err(|error| News::FailedEverywhere(error, job.rank == 0))?;
@@ -281,8 +300,8 @@ fn take_part(setup: &RankSetup, slot: &Slot<News>, ended: &Receiver<Ended>) -> s
     let (secret, header) = cards[0].common.as_ref().ok_or_else(|| Error::new("rank 0 does not say what all share"))?;
     let (connected, is_connected) = mpsc::channel();
     let (region, carrier) = if job.rank == first {
-        let named = |error: Error| Error { what: format!("host {}: {}", host_name(), error.what), ..error };
-        launcher::expect_address_space(getrlimit(Resource::As).maximum).map_err(named)?;
+        launcher::expect_address_space(getrlimit(Resource::As).maximum).map_err(of_this_host)?;
+        expect_files(hosts.len() - 1)?;
         let region = RegionFile::with_header(header_here(header, &hosts, me)?)?;
         region.put_rules(&setup.options.rules)?;
         region.put_hosts(hosts.iter().map(|host| host.nodes.clone()))?;
@@ -344,19 +363,36 @@ fn read<T: serde::de::DeserializeOwned>(job: &Job, rank: u32, key: &CStr) -> Res
     serde_json::from_slice(&bytes).map_err(|e| Error::new(format!("rank {rank} says what no rank says")).because(e))
 }
 
+/// Looks whether all ranks run the same.
+///
+/// # Errors
+/// They do not.
+fn expect_same(cards: &[Card]) -> Result<()> {
+    let first = &cards[0];
+    let who = |rank: usize| format!("rank {rank} on host {}", cards[rank].host);
+    let other = |of: &dyn Fn(&Card) -> &str| cards.iter().position(|card| of(card) != of(first));
+    if let Some(rank) = other(&|card| &card.version) {
+        let (theirs, ours) = (&cards[rank].version, &first.version);
+        let what = format!("{} has Blizzard {theirs}, and {} has {ours}", who(rank), who(0));
+        return Err(Error::new(what).help("the same build of Blizzard is needed at the same path on all hosts"));
+    }
+    let Some(rank) = other(&|card| &card.identity) else { return Ok(()) };
+    let (theirs, ours) = (&cards[rank].program, &first.program);
+    Err(if theirs == ours {
+        Error::new(format!("{} has another {theirs} than {}", who(rank), who(0)))
+            .help("the same file, libraries, options, and path of Blizzard and of its cache are needed on all hosts")
+    } else {
+        Error::new(format!("{} runs {theirs}, and {} runs {ours}", who(rank), who(0)))
+            .help("the ranks of a job are the nodes of one program: give all of them the same, with the same options")
+    })
+}
+
 /// The hosts with their nodes, and the rank of each node.
 ///
 /// # Errors
 /// The ranks do not run the same program, or it cannot run on so many.
 fn number(setup: &RankSetup, cards: &[Card]) -> Result<(Vec<Host>, Vec<u32>)> {
-    let differs = |what: &str, of: &dyn Fn(&Card) -> String| match cards.iter().find(|card| of(card) != of(&cards[0])) {
-        None => Ok(()),
-        Some(other) => Err(Error::new(format!("host {} has {what} than host {}", other.host, cards[0].host))),
-    };
-    differs("another build of Blizzard", &|card| card.version.clone())?;
-    differs("another program", &|card| card.identity.clone()).map_err(|error| {
-        error.help("the same file, libraries, options, and path of Blizzard and of its cache are needed on all hosts")
-    })?;
+    expect_same(cards)?;
     if cards.len() > MAX_NODES {
         return Err(Error::new(format!("{} ranks are more than the {MAX_NODES} nodes that a run has", cards.len())));
     }
@@ -584,8 +620,8 @@ impl Rank<'_> {
             let status = ended.ended.map_or(0, ExitStatusExt::into_raw);
             let NodeReport { phase, message, counters, traps } = report(node);
             let (counters, traps) = (counters.to_vec(), traps.iter().map(|t| (t.name, t.new, t.hits)).collect());
-            let (has_failed, told) = (false, Vec::new());
-            let ended = Ended { node: begun.node, status, phase, message, counters, traps, has_failed, told };
+            let (has_failed, told, core) = (false, Vec::new(), None);
+            let ended = Ended { node: begun.node, status, phase, message, counters, traps, has_failed, told, core };
             // Whoever does not listen has said why.
             let _ = self.has_ended.send(ended);
             return None;
@@ -599,10 +635,13 @@ impl Rank<'_> {
         let status = |of: u32| if of == node { ended.ended.unwrap_or_default() } else { ExitStatus::default() };
         let ends: Vec<NodeEnd> =
             (0..begun.total()).map(|of| NodeEnd { status: status(of), report: report(of) }).collect();
-        let (exit_status, failure) = verdict(Some(RunStop::Node(node)), &ends, WrittenOutput::default());
+        let hosts = if begun.hosts.len() == 1 { &[][..] } else { &begun.hosts };
+        let (exit_status, failure) =
+            verdict_on(Some(RunStop::Node(node)), &ends, |node| named(hosts, node), WrittenOutput::default());
         let has_said = ends[begun.node as usize].report.message.is_some();
         let crash = self.crashes.iter().find(|crash| crash.is_of(node, status(node), has_said)).cloned();
-        Some(RankOutcome { failure, crash, ..quiet(exit_status) })
+        let culprit = Some((named(hosts, node), status(node)));
+        Some(RankOutcome { failure, crash, culprit, ..quiet(exit_status) })
     }
 }
 
@@ -611,6 +650,7 @@ fn quiet(exit_status: i32) -> RankOutcome {
         exit_status,
         failure: None,
         crash: None,
+        culprit: None,
         stuck: Vec::new(),
         nodes: Vec::new(),
         matched: Matched::default(),
@@ -620,4 +660,34 @@ fn quiet(exit_status: i32) -> RankOutcome {
 
 fn failed(exit_status: i32, error: Error) -> RankOutcome {
     RankOutcome { failure: Some(error), ..quiet(exit_status) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_run_something_else_are_named_with_what_they_run() {
+        let card = |host: &str, version: &str, program: &str, identity: &str| Card {
+            first: 0,
+            host: host.into(),
+            version: version.into(),
+            program: program.into(),
+            identity: identity.into(),
+            common: None,
+        };
+        let said = |other: Card| {
+            let error = expect_same(&[card("a", "1", "./x", "11"), card("a", "1", "./x", "11"), other]).unwrap_err();
+            (error.what, error.help.unwrap_or_default())
+        };
+        assert!(expect_same(&[card("a", "1", "./x", "11"), card("b", "1", "./x", "11")]).is_ok());
+        let (what, help) = said(card("a", "1", "./y", "22"));
+        assert_eq!(what, "rank 2 on host a runs ./y, and rank 0 on host a runs ./x");
+        assert!(help.contains("one program"), "{help}");
+        let (what, help) = said(card("b", "1", "./x", "22"));
+        assert_eq!(what, "rank 2 on host b has another ./x than rank 0 on host a");
+        assert!(help.contains("libraries"), "{help}");
+        let (what, _) = said(card("b", "2", "./x", "11"));
+        assert_eq!(what, "rank 2 on host b has Blizzard 2, and rank 0 on host a has 1");
+    }
 }

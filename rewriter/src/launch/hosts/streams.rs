@@ -46,12 +46,26 @@ pub(super) struct Complaints {
     pub(super) run_is_over: bool,
 }
 
+/// How an agent begins to say why it ends.
+const ERROR: &str = "blizzard: error: ";
+
 impl Complaints {
     pub(super) fn add(&mut self, line: String) {
         if self.nodes_have_begun && !self.run_is_over {
             eprintln!("{line}");
         }
         self.lines.push(line);
+    }
+
+    /// Why an agent has ended, if it says so itself.
+    pub(super) fn reason(&self) -> Option<Error> {
+        let at = self.lines.iter().rposition(|line| line.starts_with(ERROR))?;
+        let with = |word: &str| {
+            let lines = self.lines[at + 1..].iter().filter_map(|line| line.trim_start().strip_prefix(word));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let error = Error::new(&self.lines[at][ERROR.len()..]);
+        Some(Error { causes: with("caused by: "), help: with("help: ").pop(), ..error })
     }
 
     pub(super) fn begin(&mut self) {

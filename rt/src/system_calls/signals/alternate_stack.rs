@@ -11,10 +11,14 @@
 //! * A handler returns with this stack where its context has none. A child of `fork` has no part in the run, and gives it up; one of `vfork` gives it up
 //!   before it has handlers of its own, and else uses it while the node waits.
 //!
+//! With one node the first thread has it, so that the launcher hears of a stack that is full. There only the runtime's handlers of faults and trap bytes may
+//! begin on it. So it is gone for good when that thread sets a stack, or a handler without a wrapper that would begin there (SA_ONSTACK) or see it in its
+//! context (SA_SIGINFO). Limit: where another thread sets such a handler, that does so in the first thread.
+//!
 //! Source: `sigaltstack(2)`; Linux `arch/x86/kernel/signal.c` (`get_sigframe`).
 
 use crate::kernel::limits;
-use crate::kernel::owned::PerThread;
+use crate::kernel::owned::{PerProcess, PerThread};
 use crate::kernel::sys::{self, KernelSigaction};
 use crate::kernel::ucontext::{self, REG_RIP, REG_RSP, Ucontext};
 use crate::memory::access_control::program;
@@ -26,7 +30,7 @@ use crate::process::tags;
 use crate::system_calls::execution::put_off;
 use crate::system_calls::execution::situation;
 use crate::system_calls::signals::dying;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// Bytes of the stack. The vector state alone may have 11 KiB (AMX).
 pub const BYTES: u64 = 1 << 16;
@@ -36,6 +40,9 @@ const RED_ZONE: u64 = 128;
 
 /// Where it begins; 0: there is none.
 pub static BEGIN: PerThread<AtomicU64> = PerThread::new(AtomicU64::new(0));
+
+/// With one node: the thread whose stack this is.
+static OWNER: PerProcess<AtomicI32> = PerProcess::new(AtomicI32::new(0));
 
 /// The program has said that it has no stack, which the contexts of its handlers show.
 static IS_DISABLED: PerThread<AtomicBool> = PerThread::new(AtomicBool::new(false));
@@ -57,7 +64,27 @@ pub fn prepare() -> sys::Result<()> {
         at + PAGE
     };
     BEGIN.store(at, Ordering::Relaxed);
+    if process::nodes() == 1 {
+        OWNER.store(sys::gettid(), Ordering::Relaxed);
+    }
     tell_kernel()
+}
+
+/// Whether this is the stack of a run of one node.
+fn is_alone() -> bool {
+    OWNER.load(Ordering::Relaxed) != 0
+}
+
+/// The calling thread of a run of one node has another stack from here on, or a handler that must not find this one.
+pub fn yield_alone() {
+    if BEGIN.load(Ordering::Relaxed) == 0 || !is_alone() {
+        return;
+    }
+    leave();
+    // A child of `vfork` has its own, and this memory.
+    if sys::gettid() == OWNER.load(Ordering::Relaxed) {
+        BEGIN.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Whether `at` lies in it.
@@ -102,6 +129,12 @@ pub unsafe fn call(new: u64, old: u64) -> Option<i64> {
         if let Err(sys::Errno(e)) = unsafe { program::write(old, bytes.as_flattened()) } {
             return Some(-i64::from(e));
         }
+    }
+    if is_alone() {
+        if new != 0 {
+            yield_alone();
+        }
+        return Some(0);
     }
     let mut now: Description = [0; 3];
     // SAFETY: the kernel writes what it has to `now`.

@@ -106,6 +106,10 @@ pub unsafe fn sigaction_alone(args: [u64; 6]) -> i64 {
         wanted.mask &= !RESERVED_ALONE;
     }
     if signal != libc::SIGTRAP as u64 {
+        // It would begin on the runtime's stack, or see it in its context.
+        if wanted.flags & (libc::SA_ONSTACK | libc::SA_SIGINFO) as u64 != 0 && is_function(&wanted) {
+            alternate_stack::yield_alone();
+        }
         // SAFETY: the program's action, but for its mask.
         return unsafe {
             sys::raw(libc::SYS_rt_sigaction, [signal, &raw const wanted as u64, program::kernel_address(old), 8, 0, 0])

@@ -230,7 +230,7 @@ pub const CALLS: &[CallRow] = &[
     call!(128 rt_sigtimedwait, In(By(3)), Out(Bytes(SIGINFO)), In(Bytes(TIMESPEC)); waits: Interrupted, timeout: Timeout::Timespec(2)),
     call!(129 rt_sigqueueinfo, Num, Num, In(Bytes(SIGINFO))),
     call!(130 rt_sigsuspend, In(By(1)); [Make, CopyMask, Make, Make]; waits: Interrupted, mask: Mask::At(0)),
-    call!(131 sigaltstack, L(SignalStack), Out(Bytes(24)); [KeepAlternateStack, Make, Make, KeepAlternateStack]),
+    call!(131 sigaltstack, L(SignalStack), Out(Bytes(24)); [KeepAlternateStack, KeepAlternateStack, KeepAlternateStack, KeepAlternateStack]),
     call!(132 utime, Str, In(Bytes(16))),
     call!(133 mknod, Str),
     call!(134 uselib, Str),

@@ -32,39 +32,9 @@ mod reductions;
 use crate::cli::stress::check::flushes::Flushes;
 use crate::cli::stress::check::reductions::Reductions;
 use crate::cli::stress::log::{Epoch, LoggedAccess, LoggedId, LoggedKind};
-use blizzard_protocol::operation::Operation;
+use crate::cli::stress::promise::WordPromise;
+use crate::cli::stress::violation::{At, OrderViolation, Version, describe, value_text};
 use std::fmt::Write as _;
-
-/// Why a log is not sequentially consistent, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OrderViolation {
-    pub epoch: u64,
-    /// One line.
-    pub what: String,
-    /// The accesses that contradict each other, one to a line.
-    pub details: Vec<String>,
-}
-
-/// What the loads of a word may find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WordPromise {
-    /// The latest value.
-    Sequential,
-    /// What was flushed, or something later.
-    AtFlushes,
-    /// What was combined at the last barrier, or something later.
-    AtBarriers(Reduced),
-}
-
-/// A word that nodes add to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reduced {
-    pub operation: Operation,
-    /// A number of its block, which only words of this block have.
-    pub block: u32,
-    /// What a node has added may travel in pieces.
-    pub in_pieces: bool,
-}
 
 /// A word at the beginning of an epoch.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,8 +54,6 @@ pub struct Checker {
     accesses: u64,
 }
 
-/// The version of a write, or that a load has returned; the epoch's first value has version 0.
-type Version = u32;
 const UNKNOWN: Version = Version::MAX;
 
 /// What is known of a word while an epoch is being executed.
@@ -97,9 +65,6 @@ struct Progress {
     /// Nodes whose next access waits for this word.
     waiting: u64,
 }
-
-/// Where an access stands: node and index.
-type At = (usize, usize);
 
 impl Checker {
     /// For a run with these words, as they are allocated, and so many nodes.
@@ -404,26 +369,6 @@ impl Run<'_> {
             (find(&read), "which does not see")
         }
     }
-}
-
-fn value_text(value: u64) -> String {
-    match LoggedId::of_value(value) {
-        None => "the initial 0".into(),
-        Some(id) => format!("the value of epoch {}, node {}, access {}", id.epoch, id.node, id.index),
-    }
-}
-
-fn describe(epoch: &Epoch, at: At) -> String {
-    let access = &epoch.nodes[at.0][at.1];
-    let what = match access.kind {
-        LoggedKind::Load => format!("loads {}, gets {}", access.location, value_text(access.read)),
-        LoggedKind::Store => format!("stores to {}", access.location),
-        LoggedKind::Swap => format!("exchanges {}, gets {}", access.location, value_text(access.read)),
-        LoggedKind::Flush => "flushes".into(),
-        LoggedKind::Open => format!("begins to add to line {}", access.location.0 / 8),
-        LoggedKind::Add => format!("adds {:#x} to {}", access.read, access.location),
-    };
-    format!("node {}, access {} {what}", at.0, at.1)
 }
 
 #[cfg(test)]

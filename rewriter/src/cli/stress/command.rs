@@ -14,9 +14,10 @@ use crate::cli::shared::hosts::HostsOptions;
 use crate::cli::shared::print::{misuse, print};
 use crate::cli::shared::scratch;
 use crate::cli::shared::workload::{Ending, Finished, Workload, WorkloadRun};
-use crate::cli::stress::check::{Checker, OrderViolation};
+use crate::cli::stress::check::Checker;
 use crate::cli::stress::log::{self, LoggedKind, Logs};
 use crate::cli::stress::round::{Fixed, PIECE_HOMES, Round, StressProtocol, option_of};
+use crate::cli::stress::violation::OrderViolation;
 use crate::launch::options::HomePolicy;
 use crate::reports::overhead::render::{command_line, grouped};
 use crate::write::runtime_blob::Blob;
@@ -69,7 +70,7 @@ pub struct StressCommand {
     /// What the rounds are drawn from
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     seed: u64,
-    /// Coherence protocol, of the run or, of those for allocations, of every other one [default: each in turn]
+    /// Coherence protocol of the run. `update` and `reduce`, which are for allocations, are that of every other allocation [default: each in turn]
     #[arg(long, value_name = "NAME", value_enum)]
     protocol: Option<StressProtocol>,
     /// Bytes that change hands together, 64 to 4096 [default: each power of two in turn]

@@ -4,6 +4,10 @@
 
 pub(crate) mod log;
 
+pub(crate) mod promise;
+
+pub(crate) mod violation;
+
 pub(crate) mod check;
 
 pub(crate) mod round;

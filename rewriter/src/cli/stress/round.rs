@@ -4,7 +4,7 @@
 //! that every program gets, or, in every other round, the one with random delays. The logs of a round ([`log`]) are checked when it is
 //! over ([`crate::cli::stress::check`]). Source: gem5's Ruby tester (unique values, false sharing on purpose, random delays).
 
-use crate::cli::stress::check::{Reduced, WordPromise};
+use crate::cli::stress::promise::{Reduced, WordPromise};
 use crate::launch::options::{HomePolicy, PROTOCOLS, RunProtocol};
 use blizzard_contract as contract;
 use blizzard_protocol::list::{ALL, OPERATION_SHIFT};

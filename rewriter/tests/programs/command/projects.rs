@@ -1,7 +1,7 @@
 //! Projects of users: what `blizzard new` makes, and what `blizzard config --install` puts where build tools look for it.
 
 use crate::sources::{blizzard, finished};
-use blizzard_test_harness::{need, tool};
+use blizzard_test_harness::{executable, need, tool};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -153,7 +153,7 @@ fn config_names_the_same_paths_for_ever() {
     // One that is installed names its own.
     let prefix = folder.path().join("prefix");
     fs::create_dir_all(prefix.join("bin")).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_blizzard"), prefix.join("bin/blizzard")).unwrap();
+    executable::write(&prefix.join("bin/blizzard"), &fs::read(env!("CARGO_BIN_EXE_blizzard")).unwrap());
     let own = |args: &[&str]| {
         let mut command = Command::new(prefix.join("bin/blizzard"));
         command.arg("config").args(args).env("BLIZZARD_CACHE", &cache);

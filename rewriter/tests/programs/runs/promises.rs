@@ -182,7 +182,7 @@ fn what_the_option_does_not_go_with_is_refused() {
     assert_eq!(status, 0, "{err}");
     for (options, name, status, says) in [
         (&["run", "-n", "2"][..], "./prog.blz", 1, "has been rewritten already, with another choice of passes"),
-        (&["run", "--hosts", "a:1,b:1"], "./prog", 2, "cannot be used with"),
+        (&["run", "--hosts", "a:1,b:1"], "./prog", 2, "the nodes write down what they store in memory of one host"),
         (&["learn", "-n", "2"], "./prog", 1, "such a run learns nothing"),
     ] {
         let mut command = program.blizzard();

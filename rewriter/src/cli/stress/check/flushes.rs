@@ -10,8 +10,9 @@
 //!
 //! An epoch begins at a barrier, which flushes: all find at least the epoch's first value.
 
-use crate::cli::stress::check::{At, OrderViolation, Version, WordPromise, describe};
 use crate::cli::stress::log::{Epoch, LoggedAccess, LoggedKind};
+use crate::cli::stress::promise::WordPromise;
+use crate::cli::stress::violation::{At, OrderViolation, Version, describe};
 use std::collections::HashMap;
 
 /// By node: so many of its accesses came before a flush.

@@ -10,8 +10,9 @@
 //!
 //! At the barrier the home's value is combined with what each other node has added, in order of their numbers.
 
-use crate::cli::stress::check::{At, OrderViolation, Reduced, WordPromise};
 use crate::cli::stress::log::{Epoch, Location, LoggedKind};
+use crate::cli::stress::promise::{Reduced, WordPromise};
+use crate::cli::stress::violation::{At, OrderViolation};
 use std::collections::HashSet;
 
 /// A node that may be the home of a word, and the word's value at the beginning of the epoch if it is.

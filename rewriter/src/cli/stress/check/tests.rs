@@ -2,7 +2,8 @@
 
 use crate::cli::stress::check::*;
 use crate::cli::stress::log::Location;
-use blizzard_protocol::operation::{Combine, Element};
+use crate::cli::stress::promise::Reduced;
+use blizzard_protocol::operation::{Combine, Element, Operation};
 
 const NODES: usize = 3;
 /// Word `w < 3` belongs to node `w`; words 3 and 4 are exchanged.

@@ -337,7 +337,8 @@ fn rules_of_allocations_hold_on_all_hosts() {
     let network = Network::with_ucx(2);
     let program = build(&network, "tests/hosts/sites.c", &["-g"]);
     let (rules, stats) = (network.folder().join("rules"), network.folder().join("stats.json"));
-    let options = ["--attr", rules.to_str().unwrap(), "--stats", stats.to_str().unwrap(), "--look-ahead", "0"];
+    let (rules_file, stats_file) = (rules.to_str().unwrap(), stats.to_str().unwrap());
+    let options = ["--attr", rules_file, "--stats", stats_file, "--look-ahead", "0", "--block-size", "64"];
     let seen = |text: &str, is_on_hosts: bool| {
         std::fs::write(&rules, text).unwrap();
         let mut command = match is_on_hosts {

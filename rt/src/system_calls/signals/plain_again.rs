@@ -10,7 +10,7 @@
 //! * Only the thread that computes is moved. It is stepped through full code and its stubs; a step that leads elsewhere is the last.
 //!
 //! Limits: a loop that calls, or enters the runtime, before it comes to an access stays in full code until it is rung for again. Source: design section 9; SDM
-//! volume 3, 18.3.1.4 (single steps).
+//! volume 3, 18.3.1.4 (single steps); Linux `arch/x86/kernel/traps.c` (`exc_debug_user`).
 
 use crate::kernel::owned::per_thread;
 use crate::kernel::sys;
@@ -24,8 +24,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 /// RFLAGS.TF: each instruction raises SIGTRAP when it is over.
 const TRAP_FLAG: u64 = 1 << 8;
-/// `si_code` of that.
+/// `si_code` of that; and where a hypervisor does not say that it was a step (DR6.BS is clear). That of a breakpoint is SI_KERNEL or TRAP_HWBKPT.
+const OF_STEPS: [i32; 2] = [TRAP_TRACE, TRAP_BRKPT];
 const TRAP_TRACE: i32 = 2;
+const TRAP_BRKPT: i32 = 1;
 /// Instructions that are stepped through at most.
 const STEPS: u32 = 96;
 /// So many steps may come behind the last one: of flags that were saved before it.
@@ -66,7 +68,7 @@ pub fn poll(frame: &mut Frame) {
 
 /// A SIGTRAP with this code: whether it is of a step, which has been dealt with.
 pub fn step(code: i32, context: &mut Ucontext) -> bool {
-    if code != TRAP_TRACE {
+    if !OF_STEPS.contains(&code) {
         return false;
     }
     let (left, stray) = (LEFT.load(Ordering::Relaxed), STRAY.load(Ordering::Relaxed));

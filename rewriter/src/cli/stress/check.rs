@@ -33,7 +33,7 @@ use crate::cli::stress::check::flushes::Flushes;
 use crate::cli::stress::check::reductions::Reductions;
 use crate::cli::stress::log::{Epoch, LoggedAccess, LoggedId, LoggedKind};
 use crate::cli::stress::promise::WordPromise;
-use crate::cli::stress::violation::{At, OrderViolation, Version, describe, value_text};
+use crate::cli::stress::violation::{AccessAt, OrderViolation, WordVersion, describe, value_text};
 use std::fmt::Write as _;
 
 /// A word at the beginning of an epoch.
@@ -54,12 +54,12 @@ pub struct Checker {
     accesses: u64,
 }
 
-const UNKNOWN: Version = Version::MAX;
+const UNKNOWN: WordVersion = WordVersion::MAX;
 
 /// What is known of a word while an epoch is being executed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    version: Version,
+    version: WordVersion,
     /// Loads of this version that have not gone yet.
     readers: u32,
     /// Nodes whose next access waits for this word.
@@ -106,13 +106,13 @@ impl Checker {
     }
 
     /// The version of each write of the epoch.
-    fn order_writes(&mut self, epoch: &Epoch) -> Result<Vec<Vec<Version>>, OrderViolation> {
-        let mut versions: Vec<Vec<Version>> = epoch.nodes.iter().map(|node| vec![UNKNOWN; node.len()]).collect();
+    fn order_writes(&mut self, epoch: &Epoch) -> Result<Vec<Vec<WordVersion>>, OrderViolation> {
+        let mut versions: Vec<Vec<WordVersion>> = epoch.nodes.iter().map(|node| vec![UNKNOWN; node.len()]).collect();
         // By word: the node of its plain stores, and how many writes it has had.
-        let mut counts = vec![0 as Version; self.words.len()];
+        let mut counts = vec![0 as WordVersion; self.words.len()];
         // By word, and by write: the exchange that has returned its value.
-        let mut first: Vec<Option<At>> = vec![None; self.words.len()];
-        let mut next: Vec<Vec<Option<At>>> = epoch.nodes.iter().map(|node| vec![None; node.len()]).collect();
+        let mut first: Vec<Option<AccessAt>> = vec![None; self.words.len()];
+        let mut next: Vec<Vec<Option<AccessAt>>> = epoch.nodes.iter().map(|node| vec![None; node.len()]).collect();
         for (node, accesses) in epoch.nodes.iter().enumerate() {
             for (index, access) in accesses.iter().enumerate() {
                 let word = access.location.0 as usize;
@@ -176,13 +176,13 @@ impl Checker {
         Ok(versions)
     }
 
-    fn source(&self, epoch: &Epoch, at: At, access: &LoggedAccess) -> Result<At, OrderViolation> {
+    fn source(&self, epoch: &Epoch, at: AccessAt, access: &LoggedAccess) -> Result<AccessAt, OrderViolation> {
         source(epoch, &self.words, at, access)
     }
 }
 
 /// The write of this epoch whose value `access` has returned.
-fn source(epoch: &Epoch, words: &[Word], at: At, access: &LoggedAccess) -> Result<At, OrderViolation> {
+fn source(epoch: &Epoch, words: &[Word], at: AccessAt, access: &LoggedAccess) -> Result<AccessAt, OrderViolation> {
     let wrong = |what: String| OrderViolation {
         epoch: epoch.number,
         what,
@@ -218,7 +218,7 @@ struct Run<'a> {
     promises: &'a [WordPromise],
     flushes: Flushes,
     /// Of each access: the version it writes, or has read.
-    versions: Vec<Vec<Version>>,
+    versions: Vec<Vec<WordVersion>>,
     /// Of each write: how many loads have read its value.
     readers: Vec<Vec<u32>>,
     progress: Vec<Progress>,
@@ -297,7 +297,7 @@ impl Run<'_> {
         }
     }
 
-    fn may_go(&self, at: At, access: &LoggedAccess) -> bool {
+    fn may_go(&self, at: AccessAt, access: &LoggedAccess) -> bool {
         let progress = &self.progress[access.location.0 as usize];
         let version = self.versions[at.0][at.1];
         match access.kind {
@@ -310,7 +310,7 @@ impl Run<'_> {
     fn cycle(&self, next: &[usize], start: usize) -> OrderViolation {
         // By node: the access that its first one left waits for, and why.
         let mut seen: Vec<usize> = Vec::new();
-        let mut steps: Vec<(At, At, &'static str)> = Vec::new();
+        let mut steps: Vec<(AccessAt, AccessAt, &'static str)> = Vec::new();
         let mut node = start;
         while !seen.contains(&node) {
             seen.push(node);
@@ -345,7 +345,7 @@ impl Run<'_> {
     }
 
     /// An access that has not gone and must go before `blocked`, and why.
-    fn waits_for(&self, next: &[usize], blocked: At) -> (At, &'static str) {
+    fn waits_for(&self, next: &[usize], blocked: AccessAt) -> (AccessAt, &'static str) {
         let access = &self.epoch.nodes[blocked.0][blocked.1];
         let version = self.versions[blocked.0][blocked.1];
         let left = |node: usize| {
@@ -354,18 +354,18 @@ impl Run<'_> {
                 other.location == access.location && (n, i) != blocked
             })
         };
-        let find = |wanted: &dyn Fn(At) -> bool| {
+        let find = |wanted: &dyn Fn(AccessAt) -> bool| {
             (0..self.epoch.nodes.len()).flat_map(left).find(|&at| wanted(at)).expect("what is waited for has not gone")
         };
-        let kind = |at: At| self.epoch.nodes[at.0][at.1].kind;
-        let version_of = |at: At| self.versions[at.0][at.1];
+        let kind = |at: AccessAt| self.epoch.nodes[at.0][at.1].kind;
+        let version_of = |at: AccessAt| self.versions[at.0][at.1];
         let current = self.progress[access.location.0 as usize].version;
         if access.kind == LoggedKind::Load {
             (find(&|at| kind(at) != LoggedKind::Load && version_of(at) == version), "whose value is read by")
         } else if current + 1 != version {
             (find(&|at| kind(at) != LoggedKind::Load && version_of(at) + 1 == version), "which is overwritten by")
         } else {
-            let read = |at: At| kind(at) == LoggedKind::Load && version_of(at) + 1 == version;
+            let read = |at: AccessAt| kind(at) == LoggedKind::Load && version_of(at) + 1 == version;
             (find(&read), "which does not see")
         }
     }

@@ -5,10 +5,10 @@
 use crate::cli::stress::log::{Epoch, LoggedId, LoggedKind};
 
 /// Where an access stands: node and index.
-pub(crate) type At = (usize, usize);
+pub(crate) type AccessAt = (usize, usize);
 
 /// The version of a write, or that a load has returned; the epoch's first value has version 0.
-pub(crate) type Version = u32;
+pub(crate) type WordVersion = u32;
 
 /// Why a log breaks what its memory promises, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) fn value_text(value: u64) -> String {
 }
 
 /// An access as a user reads it.
-pub(crate) fn describe(epoch: &Epoch, at: At) -> String {
+pub(crate) fn describe(epoch: &Epoch, at: AccessAt) -> String {
     let access = &epoch.nodes[at.0][at.1];
     let what = match access.kind {
         LoggedKind::Load => format!("loads {}, gets {}", access.location, value_text(access.read)),

@@ -12,7 +12,7 @@
 
 use crate::cli::stress::log::{Epoch, LoggedAccess, LoggedKind};
 use crate::cli::stress::promise::WordPromise;
-use crate::cli::stress::violation::{At, OrderViolation, Version, describe};
+use crate::cli::stress::violation::{AccessAt, OrderViolation, WordVersion, describe};
 use std::collections::HashMap;
 
 /// By node: so many of its accesses came before a flush.
@@ -26,14 +26,14 @@ pub struct Flushes {
     /// By sequential word: what its last writer had been told.
     carried: HashMap<u32, Flushed>,
     /// By word and node: its writes, in program order.
-    writes: HashMap<(u32, usize), Vec<(usize, Version)>>,
+    writes: HashMap<(u32, usize), Vec<(usize, WordVersion)>>,
     /// By word and node: the version it has had last, and by which access.
-    had: HashMap<(u32, usize), (Version, At)>,
+    had: HashMap<(u32, usize), (WordVersion, AccessAt)>,
 }
 
 impl Flushes {
     /// Before the epoch, whose writes have these versions.
-    pub fn new(epoch: &Epoch, promises: &[WordPromise], versions: &[Vec<Version>]) -> Flushes {
+    pub fn new(epoch: &Epoch, promises: &[WordPromise], versions: &[Vec<WordVersion>]) -> Flushes {
         let mut flushes = Flushes::default();
         if !promises.contains(&WordPromise::AtFlushes) {
             return flushes;
@@ -52,14 +52,14 @@ impl Flushes {
     }
 
     /// A node flushes.
-    pub fn flush(&mut self, (node, index): At) {
+    pub fn flush(&mut self, (node, index): AccessAt) {
         if let Some(told) = self.told.get_mut(node) {
             told[node] = index;
         }
     }
 
     /// A node uses a sequential word.
-    pub fn sequential(&mut self, (node, _): At, access: &LoggedAccess) {
+    pub fn sequential(&mut self, (node, _): AccessAt, access: &LoggedAccess) {
         let Some(told) = self.told.get_mut(node) else { return };
         if access.kind != LoggedKind::Store
             && let Some(carried) = self.carried.get(&access.location.0)
@@ -77,13 +77,13 @@ impl Flushes {
     ///
     /// # Errors
     /// It breaks the promise.
-    pub fn access(&mut self, epoch: &Epoch, at: At, version: Version) -> Result<(), OrderViolation> {
+    pub fn access(&mut self, epoch: &Epoch, at: AccessAt, version: WordVersion) -> Result<(), OrderViolation> {
         let (node, index) = at;
         let access = &epoch.nodes[node][index];
         let word = access.location.0;
         // What a write replaces is what it must have found.
-        let found = version - Version::from(access.kind.is_write());
-        let wrong = |what: &str, other: At| {
+        let found = version - WordVersion::from(access.kind.is_write());
+        let wrong = |what: &str, other: AccessAt| {
             Err(OrderViolation {
                 epoch: epoch.number,
                 what: format!("{} has the protocol update, and {what}", access.location),

@@ -12,7 +12,7 @@
 
 use crate::cli::stress::log::{Epoch, Location, LoggedKind};
 use crate::cli::stress::promise::{Reduced, WordPromise};
-use crate::cli::stress::violation::{At, OrderViolation};
+use crate::cli::stress::violation::{AccessAt, OrderViolation};
 use std::collections::HashSet;
 
 /// A node that may be the home of a word, and the word's value at the beginning of the epoch if it is.
@@ -150,7 +150,7 @@ impl Sum {
         self.added.iter_mut().for_each(Vec::clear);
     }
 
-    fn violation(&self, epoch: &Epoch, at: At, is_open: bool, so_far: usize) -> OrderViolation {
+    fn violation(&self, epoch: &Epoch, at: AccessAt, is_open: bool, so_far: usize) -> OrderViolation {
         let location = epoch.nodes[at.0][at.1].location;
         let read = epoch.nodes[at.0][at.1].read;
         let begun = if is_open { "has begun to add to its block" } else { "has not begun to add to its block" };
